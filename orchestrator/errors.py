@@ -41,7 +41,7 @@ class ConfigError(OrchestratorError):
         self.problems = tuple(problems)
         lines = [str(problem) for problem in problems[: self.MOST]]
         more = len(problems) - len(lines)
-        super().__init__("\n".join(lines + [f"{more:,} more mistakes like these; correct the first ones"] * bool(more)))
+        super().__init__("\n".join(lines + [f"and {more:,} more mistakes; correct these first"] * bool(more)))
 
 
 class SelectionError(OrchestratorError):

@@ -135,7 +135,7 @@ def starting_batch(experiment: Experiment) -> int:
     value = experiment.arguments.get(BATCH, str(TRAINER_BATCH_DEFAULT))
     if not isinstance(value, str) or not value.isdecimal() or int(value) < 1:
         raise SelectionError(
-            f"scenario {experiment.scenario!r}: {BATCH} {value!r} is not a batch size to begin the search with"
+            f"scenario {experiment.scenario!r}: the search cannot begin with {BATCH} {value!r}; write a whole number from 1"
         )
     return min(int(value), LARGEST_BATCH)
 

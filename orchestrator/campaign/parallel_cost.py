@@ -38,7 +38,7 @@ class Cost:
     def __str__(self) -> str:
         change = (self.packed / self.single - 1) * 100
         return (
-            f"{self.copies} at once: {change:+.1f} % tokens/s for each ({self.packed:,.0f} concurrently, "
+            f"{self.copies} runs at once: {change:+.1f} % tokens/s for each run ({self.packed:,.0f} concurrently, "
             f"{self.single:,.0f} by itself; measured with {self.experiment_id})"
         )
 
@@ -109,11 +109,11 @@ def _speeds(side: Sequence[Experiment], inner: Store, *, executor: Executor, on_
 
 def _reason(record: RunRecord | None) -> str:
     if record is None:
-        return "its run left no record"
+        return "the run left no record"
     if record.status is not Status.OK:
         return f"{record.status} ({record.kind}: {record.cause})"
     unsteady = (CaveatKind.NO_STEADY_SPEED, CaveatKind.NOT_LEVEL)
-    return next((why.sentence for why in record.warnings if why.kind in unsteady), "its run has no speed")
+    return next((why.sentence for why in record.warnings if why.kind in unsteady), "the run has no speed")
 
 
 def _copies(cell: Experiment, count: int) -> list[Experiment]:

@@ -54,7 +54,7 @@ def refuse_empty(plan: Plan) -> None:
     every = (experiment.skip or experiment.cannot_run_here for experiment in plan.experiments)
     reasons = "; ".join([*dict.fromkeys(reason.text for reason in every if reason)][:3])
     raise SelectionError(
-        f"none of the {len(plan.experiments)} experiments can run here: {reasons}; `tunebench plan` shows the reason of each"
+        f"none of the {len(plan.experiments)} experiments can run here: {reasons}; `tunebench plan` shows the reason for each"
     )
 
 
@@ -72,7 +72,7 @@ def retry_of(words: str | None) -> Retry:
     kinds = tuple(word.strip() for word in words.split(",") if word.strip())
     for kind in kinds:
         if kind not in (*KINDS, ALL_KINDS):
-            raise SelectionError(f"--retry-failed {words}: there is no kind {kind!r}{suggestion(kind, KINDS)}")
+            raise SelectionError(f"--retry-failed {words}: {kind!r} is not a kind of failure{suggestion(kind, KINDS)}")
     return Retry(failed=True, kinds=() if ALL_KINDS in kinds else kinds)
 
 
@@ -227,7 +227,7 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
     if isinstance(cost, parallel_cost.Cost):
         say(str(cost))
     elif cost is not None:
-        say(f"the slowdown could not be measured: {cost} (its runs are in {PACKING}/ of the results folder)")
+        say(f"the slowdown could not be measured: {cost} (the results folder has its runs in {PACKING}/)")
     return copies
 
 

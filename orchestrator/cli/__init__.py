@@ -82,7 +82,7 @@ def main() -> Any:
         code = _usage_error(error)
     if code == INTERRUPTED:
         err().print(
-            "Interrupted. Finished runs are kept; the same command resumes (without --move-aside).", soft_wrap=True
+            "Interrupted. Finished runs are kept. To resume, repeat the command without --move-aside.", soft_wrap=True
         )
     code = code if isinstance(code, int) else 0
     if incomplete := streams.finish():

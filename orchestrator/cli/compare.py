@@ -44,14 +44,14 @@ class CompareOptions:
         list[str] | None,
         Argument(
             metavar="BASE NEW",
-            help="Results folders, CSV files of Tunebench or of the reference system, JSON files of pytest-benchmark. "
+            help="Results folders, CSV files of Tunebench or of the reference system, or JSON files of pytest-benchmark. "
             "Separate several folders or files of one side by commas.",
         ),
     ] = None
     aa: Annotated[
         Path | None,
         Option(
-            help="Compare the odd repeats of this folder with its even repeats, which shows the noise. Instead of BASE and NEW."
+            help="Instead of BASE and NEW: compare the odd repeats of this folder with its even repeats, to see the noise."
         ),
     ] = None
     by: By = None
@@ -75,7 +75,9 @@ class CompareOptions:
     level: Annotated[
         float | None, Option(help="Largest corrected p value at which a change counts. [default: 0.035]")
     ] = None
-    correction: Annotated[Correction, Option(help="Correction for many rows. bh: Benjamini-Hochberg.")] = Correction.BH
+    correction: Annotated[Correction, Option(help="Correction of p values for many rows. bh: Benjamini-Hochberg.")] = (
+        Correction.BH
+    )
     fail_on: Annotated[
         list[str] | None,
         Option(
@@ -86,7 +88,9 @@ class CompareOptions:
     form: Annotated[View, Option("--format", help="Format of the output.")] = View.TERMINAL
     output: Annotated[
         list[Path] | None,
-        Option(help="Write a file; its suffix gives the format: .json, .md, .csv, .html, .txt; repeatable."),
+        Option(
+            help="Write the comparison to this file. Its suffix sets the format: .json, .md, .csv, .html, .txt; repeatable."
+        ),
     ] = None
     everything: Annotated[
         bool, Option("--all", help="Include rows that are unchanged, untested, or failed on both sides.")
@@ -133,7 +137,7 @@ def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[
     if aa is not None:
         if places:
             raise SelectionError(
-                "--aa makes both sides from one folder, so BASE and NEW are not allowed; leave out --aa, or BASE and NEW."
+                "--aa makes both sides from one folder, so BASE and NEW are not allowed; leave out either --aa or BASE and NEW."
             )
         return sides.halves(aa, by=by)
     if len(places) != 2:

@@ -25,7 +25,7 @@ def export(
     folder: options.Folder,
     to: Annotated[Target, Option(help="Tracker; install it with pip install 'tunebench[NAME]'.")],
     destination: Annotated[
-        str | None, Option("--dest", help="Folder, or address of the tracking server (mlflow).")
+        str | None, Option("--dest", help="Folder for the export, or address of a tracking server (mlflow only).")
     ] = None,
     experiment: Annotated[
         str | None, Option(help="Experiment or project in the tracker. [default: the folder's name]")

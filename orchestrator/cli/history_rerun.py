@@ -22,7 +22,7 @@ def history(
     places: Annotated[
         list[Path],
         Argument(
-            help="Campaigns: results folders, folders that contain results folders, or CSV files; sorted by date."
+            help="Campaigns: results folders, folders that contain results folders, or CSV files. They are sorted by date."
         ),
     ],
     output: Annotated[Path, Option(help="Folder for the files; not a results folder.")] = Path("history"),
@@ -72,11 +72,15 @@ def rerun(
     ] = None,
     max_runs: Annotated[
         int,
-        Option(min=1, max=1000, help="Skip rows that need more runs per side than this, unless --runs is given."),
+        Option(
+            min=1,
+            max=1000,
+            help="Largest number of runs per side. Rows that need more are skipped, unless --runs is given.",
+        ),
     ] = 20,
     ignore: Annotated[
         list[str] | None,
-        Option(help="Facts of the environment that are allowed to differ from the first runs, or all."),
+        Option(help="Facts of the environment that may differ between the first runs and the new runs, or all."),
     ] = None,
     dry_run: options.DryRun = False,
     executor: Annotated[str, Option(metavar="NAME", help="Start the runs with this executor.")] = "local",

@@ -60,7 +60,9 @@ class SuiteOptions:
     defaults: Annotated[Path | None, Option(help="File with the arguments that every scenario starts from.")] = None
     accelerate: Annotated[Path | None, Option(help="File with the settings of accelerate.")] = None
     frameworks: Annotated[Path | None, Option(help="Folder of framework configurations.")] = None
-    num_gpus: Annotated[str | None, Option(help="GPU counts to run with, one process per GPU: 1,2,4.")] = None
+    num_gpus: Annotated[
+        str | None, Option(help="Numbers of GPUs to run with, such as 1,2,4. Each GPU has one process.")
+    ] = None
     scenario: Annotated[
         list[str] | None, Option(help="Use only this scenario; repeatable. [default: all but slow ones]")
     ] = None
@@ -73,9 +75,11 @@ class SuiteOptions:
         list[str] | None, Option(help="Use only this experiment: its id, or a unique part of it; repeatable.")
     ] = None
     settings: Annotated[
-        list[str] | None, Option("--set", help="Set one value: arguments.max_steps=20; repeatable.")
+        list[str] | None, Option("--set", help="Set one value, such as arguments.max_steps=20; repeatable.")
     ] = None
-    axis: Annotated[list[str] | None, Option(help="Add an axis: per_device_train_batch_size=1,2,4; repeatable.")] = None
+    axis: Annotated[
+        list[str] | None, Option(help="Add an axis, such as per_device_train_batch_size=1,2,4; repeatable.")
+    ] = None
     trainer: Annotated[str | None, Option(help="Use this trainer for all scenarios.")] = None
     repeats: Annotated[int | None, Option(min=1, help="Number of runs of each experiment.")] = None
     memory: Annotated[
@@ -91,15 +95,18 @@ class PlanOptions(SuiteOptions):
     """The options of `plan`."""
 
     fit: Annotated[bool, Option("--fit", help="Estimate each experiment's GPU memory from its configuration.")] = False
-    gpu_memory: Annotated[str | None, Option(help="Show which experiments fit a GPU of this size: 80GiB.")] = None
+    gpu_memory: Annotated[str | None, Option(help="Show which experiments fit a GPU of this size, such as 80GiB.")] = (
+        None
+    )
     assume: Annotated[
         str | None,
-        Option(metavar="GPUS", help="Plan for another machine, such as 8xH100 or 8x80GiB: what fits, and GPU-hours."),
+        Option(metavar="GPUS", help="Show what fits on another machine, such as 8xH100 or 8x80GiB, and the GPU-hours."),
     ] = None
     results: Annotated[
         Path | None,
         Option(
-            help="Results folder: show which of your files changed since its runs; --assume uses the speed of its runs."
+            help="Results folder. The plan shows which of your files changed after the runs in this folder, and --assume uses the "
+            "speed of these runs."
         ),
     ] = None
     as_json: AsJson = False
@@ -133,9 +140,7 @@ class RunOptions(SuiteOptions):
     ] = False
     fit_only: Annotated[
         bool,
-        Option(
-            "--fit-only", help="Leave out experiments that, by the estimate, do not fit or may not fit into memory."
-        ),
+        Option("--fit-only", help="Estimate the memory. Leave out experiments that do not fit, or perhaps do not fit."),
     ] = False
     find_batch: Annotated[
         bool, Option("--find-batch", help="Find each experiment's largest per-device batch that fits; measure nothing.")
@@ -151,7 +156,7 @@ class RunOptions(SuiteOptions):
         str,
         Option(
             metavar="N|auto",
-            help="Number of concurrent runs, each on its own GPUs and cores. auto: as many as fit, after measuring their slowdown.",
+            help="Number of concurrent runs, each on its own GPUs and cores. auto: as many as fit; the slowdown is measured first.",
         ),
     ] = "1"
     gpus: Annotated[
@@ -193,7 +198,11 @@ class ReportOptions:
         ),
     ] = None
     pivot: Annotated[
-        str | None, Option(metavar="ROWS,COLUMNS[:METRIC]", help="Show the means of a metric by two columns.")
+        str | None,
+        Option(
+            metavar="ROWS,COLUMNS[:METRIC]",
+            help="Show a table of a metric's means, with a row for each value of ROWS and a column for each value of COLUMNS.",
+        ),
     ] = None
     group_by: Annotated[
         str | None,

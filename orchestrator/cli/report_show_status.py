@@ -29,7 +29,7 @@ def report(choices: ReportOptions) -> None:
     write = reporting.writer(choices.folders, choices.output)
     if write is None and reporting.are_files(forms):
         raise OrchestratorError(
-            "files are written only into one results folder that Tunebench made; for other cases, name a folder with --output"
+            "without --output, files are written only into a single results folder of Tunebench; name a folder with --output"
         )
     plain = reporting.report_of(
         choices.folders,

@@ -75,7 +75,7 @@ class Rules:
             near = [other for other in get_close_matches(name, METRICS, n=1) if other != name]
             hint = f"did you mean {near[0]!r}? Else " if near else ""
             raise SelectionError(
-                f"--metrics {name}: whether more or less is better is unknown; {hint}say {name}:higher or {name}:lower."
+                f"--metrics {name}: it is unknown whether more or less is better; {hint}say {name}:higher or {name}:lower."
             )
         overall = self.min_effect if self.min_effect is not None and known.judged is Judged.TEST else known.min_effect
         effect = self.min_effects.get(name, overall)
@@ -146,7 +146,7 @@ def _shares(words: Iterable[str], option: str) -> dict[str, float]:
             share = math.nan
         if not 0 < share <= 10 or not text.isascii():
             raise SelectionError(
-                f"{option} {word!r}: give a share above 0 for all metrics, such as 0.02 or 2%, or for one: METRIC=0.05."
+                f"{option} {word!r}: give a share above 0, such as 0.02 or 2%, for all metrics, or METRIC=0.05 for one."
             )
         shares[name] = share
     return shares

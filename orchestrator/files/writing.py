@@ -113,8 +113,8 @@ def place_once(path: Path, text: str, *, reserved: Path | None = None) -> bool:
         if error.errno not in _CANNOT_LINK:
             raise
         raise ResultsError(
-            f"{path}: the file system cannot link files ({error.strerror}), which a results folder needs to keep the "
-            "first of two records; put the results folder on another disk with --results"
+            f"{path}: the file system cannot make hard links ({error.strerror}), and a results folder needs hard links; "
+            "put the results folder on another disk with --results"
         ) from error
     finally:
         if reserved is None:

@@ -116,7 +116,7 @@ def select_gpus(words: str, visible: Sequence[Gpu], *, option: str) -> tuple[Gpu
         match = next((gpu for gpu in visible if gpu.uuid == word), None) or find_gpu(word, visible)
         if match is None:
             there = ", ".join(f"{gpu.index} ({gpu.name}, {gpu.uuid})" for gpu in visible) or "none"
-            raise SelectionError(f"{option} {words}: {word!r} names no GPU that is visible; there are: {there}")
+            raise SelectionError(f"{option} {words}: {word!r} is not a visible GPU; the visible GPUs are: {there}")
         selected.append(match)
     return tuple(dict.fromkeys(selected))
 

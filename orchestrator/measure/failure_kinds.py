@@ -66,7 +66,7 @@ def _install(text: str, experiment: Experiment) -> str | None:
         return None
     where = f" ({experiment.python})" if experiment.python else ""
     own = "; for a module of your own, set PYTHONPATH under env:" if experiment.script else ""
-    return f"install {match['name']} into the environment that trains{where}{own}"
+    return f"install {match['name']} into the training environment{where}{own}"
 
 
 def _right_arguments(text: str, experiment: Experiment) -> str | None:
@@ -101,7 +101,7 @@ def _needed(text: str) -> tuple[str, bool]:
     needed = f"needed at least {least / 2**30:.1f} GiB of {capacity / 2**30:.1f}"
     if least > capacity or not pieces:
         return needed, False
-    return f"{needed}, and there was room, but in pieces ({pieces / 2**30:.1f} GiB reserved and unused)", True
+    return f"{needed}; enough was free, but in pieces ({pieces / 2**30:.1f} GiB reserved and unused)", True
 
 
 def _bytes(text: str) -> float:
@@ -213,30 +213,30 @@ _TABLE = (
     FailureKind(
         word="overcounted",
         meaning="By its numbers, the run did more work per second than the device can do.",
-        hint="the tokens, the time, the model's FLOPs or the device's peak are wrong: do not trust the speed, and report it to us",
+        hint="tokens, time, the model's FLOPs or the device's peak are wrong: do not trust the speed, and report the failure to us",
     ),
     FailureKind(
         word="impossible",
-        meaning="The run reported a number that cannot be, or steps that contradict each other, its totals or its time.",
-        hint="report what was measured: each step once, times within the run, no speed of 0 or below, and the unit of each number",
+        meaning="The run reported an impossible number, or steps that contradict each other, the run's totals or its time.",
+        hint="report what was measured: each step once, times within the run, speeds above 0, and the unit of each number",
     ),
     FailureKind(
         word=FILES_CHANGED,
-        meaning="A file that the user's command runs changed between the plan and the run, so the run was not started.",
-        hint="give the same `tunebench run` again: it makes a new experiment from the changed file",
+        meaning="A file of the user's command changed after the plan was made, so the run was not started.",
+        hint="repeat the same `tunebench run`: it makes a new experiment from the changed file",
         retried=True,
     ),
     FailureKind(
         word=FOLDER_GONE,
         meaning="The run's folder was removed, renamed or emptied during the run.",
-        hint="let the command write into the folder in which it starts, and do not remove or rename {run_dir}",
+        hint="let the command write into the folder in which it starts; it must not remove or rename {run_dir}",
     ),
     FailureKind(word="launcher", meaning="The run could not be started, or the launcher itself failed."),
     FailureKind(word="timeout", meaning="The run was ended by `timeout_s`."),
     FailureKind(
         word="stalled",
-        meaning="The run made no step, and was ended by `startup_timeout_s` or `stall_timeout_s`.",
-        hint="stacks.txt in the run's folder has the stack of each process that could be read",
+        meaning="The run made no step for too long: `startup_timeout_s` or `stall_timeout_s` ended it.",
+        hint="stacks.txt in the run's folder has the stacks of the run's processes, if they could be read",
     ),
     FailureKind(word="cancelled", meaning="The run was interrupted."),
     FailureKind(word="lost", meaning="The process of the run ended without a record."),

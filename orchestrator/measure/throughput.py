@@ -126,7 +126,7 @@ def _series(run_dir: Path, reporters: int, at_most: int | None) -> _Series | Cav
     """
     ranks = {rank: own for rank, own in steps.read(run_dir).items() if own}
     if not ranks:
-        return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail="the run left no steps")
+        return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail="the run has no steps")
     if set(ranks) != set(range(reporters)):
         there = f"the steps are from rank(s) {', '.join(map(str, ranks))}, and the run had {reporters} rank(s)"
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=there)

@@ -25,7 +25,7 @@ def measurements(run_dir: Path) -> list[Measurement]:
         return [Measurement(name="device_peak_used_bytes", value=None, source=SAMPLES, missing=why)]
     devices, window = list(timeline.devices.values()), throughput.steady_window(run_dir)
     steady = _steady(run_dir, devices, window) if window else dict.fromkeys(_STEADY)
-    why = Caveat(detail=_UNSUPPORTED if window else "the run had no steady state, or nothing says when it was")
+    why = Caveat(detail=_UNSUPPORTED if window else "the run had no steady state, or its time is unknown")
     return [
         *(Measurement(name=name, value=value, source=SAMPLES) for name, value in _whole(timeline).items()),
         *(

@@ -141,7 +141,7 @@ def models(names: Sequence[str], trainer: Trainer) -> Found:
 def axes_without_effect(scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -> list[str]:
     """Return a sentence for each `--axis` that an argument of the scenario overrides."""
     return [
-        f"--axis {name} has no effect in scenario {scenario.name!r}, whose 'arguments:' set it; remove it there"
+        f"--axis {name} has no effect in scenario {scenario.name!r}: 'arguments:' sets {name}; remove {name} there"
         for name in axes
         if scenario.arguments.get(name) is not None
     ]
@@ -187,14 +187,14 @@ def _wrong_type(key: str, value: Any) -> str | None:
     if key == MODEL and (not isinstance(value, str) or not value):
         return f"{MODEL}: {value!r} is invalid; write the name of one model"
     if key == FRAMEWORK and not (value is None or isinstance(value, str)):
-        return f"framework_config: {value!r} is invalid; write a short name, a list to combine, or null for none"
+        return f"framework_config: {value!r} is invalid; write a short name, a list of short names to combine, or null for none"
     return None
 
 
 def _includes(key: str, value: Any, axes: Collection[str], frameworks: Collection[str]) -> str | None:
     """Return a sentence if an `include:` entry can't have this value."""
     if key in axes and comparison(value):
-        return f"{key}: {value!r} is a comparison, which only 'exclude:' takes; write a value"
+        return f"{key}: {value!r} is a comparison, and only 'exclude:' takes comparisons; write a value"
     return _wrong_type(key, value) or _unknown_framework(key, value, frameworks)
 
 
@@ -205,7 +205,7 @@ def _excludes(key: str, value: Any, scenario: Scenario, axes: Mapping[str, Seque
     others = [as_yaml(item) for item in axes[key] if number(item) is None]
     if not others:
         return None
-    return f"{key}: {value!r} compares numbers, and the axis has the value {others[0]}; name single values"
+    return f"{key}: {value!r} compares numbers, but the axis has the value {others[0]}; write single values"
 
 
 def _unknown_framework(key: str, value: Any, frameworks: Collection[str]) -> str | None:

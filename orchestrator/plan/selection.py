@@ -203,10 +203,10 @@ def _cell(word: str, ids: Collection[str]) -> str:
     """Return the id that equals this word, else the only id that contains this word."""
     matches = [word] if word in ids else [id for id in ids if word in id]
     if not matches:
-        raise SelectionError(f"--cell {word}: no experiment has it in its id{suggestion(word, ids)}")
+        raise SelectionError(f"--cell {word}: no experiment's id contains it{suggestion(word, ids)}")
     if len(matches) > 1:
         shown = ", ".join(matches[:MOST_IDS]) + (", …" if len(matches) > MOST_IDS else "")
-        raise SelectionError(f"--cell {word}: {len(matches)} experiments have it in their id; name one of: {shown}")
+        raise SelectionError(f"--cell {word}: the ids of {len(matches)} experiments contain it; name one of: {shown}")
     return matches[0]
 
 

@@ -65,7 +65,7 @@ def report_of(
     Raise ResultsError if a folder cannot be read, and SelectionError if a choice matches nothing.
     """
     if pivot and group_by:
-        raise SelectionError("--pivot and --group-by: give one of them")
+        raise SelectionError("--pivot and --group-by cannot be combined; give only one of them")
     table = load_table(folders, baseline=baseline)
     return Report(
         table=table,
@@ -204,7 +204,7 @@ def or_sentence(make: Callable[[], Made], *, what: str) -> tuple[Made | None, st
         return None, f"{what} cannot be made: {error}"
     except Exception as error:
         defect = " ".join(f"{type(error).__name__}: {error}".split())
-        return None, f"{what} cannot be made, a defect of tunebench ({defect:.200}); the numbers are written"
+        return None, f"{what} cannot be made because of a defect of tunebench ({defect:.200}); the numbers are written"
 
 
 def writer(folders: Sequence[Path], output: Path | None) -> Write | None:
@@ -225,7 +225,7 @@ def _aside(output: Path, folders: Sequence[Path]) -> Write:
         raise ResultsError(f"--output {output}: this is a results folder; name a new or an empty folder")
     if results_folder.read_ours(output / MARKER) is None:
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise ResultsError(f"--output {output}: it has other files; name a new or an empty folder")
+            raise ResultsError(f"--output {output}: the folder has other files; name a new or an empty folder")
         mark = {"tool": results_folder.TOOL, "report_of": [str(folder.resolve()) for folder in folders]}
         results_folder.write_into(output, MARKER, json.dumps(mark, indent=2) + "\n")
     return partial(results_folder.write_into, output)

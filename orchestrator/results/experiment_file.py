@@ -44,7 +44,7 @@ def text_of(experiment: Experiment) -> str:
     if secret is not None:
         raise ResultsError(
             f"scenario {redact(experiment.scenario)!r} sets {secret}, which would be written into the results folder; "
-            "remove it from the scenario and export it in the shell, and runs inherit it"
+            "remove it from the scenario and export it in the shell, so that runs inherit it"
         )
     return text
 

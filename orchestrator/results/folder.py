@@ -38,7 +38,9 @@ def move_aside(root: Path) -> Path | None:
     active = (JobState.RUNNING, JobState.SILENT)
     running = [path for path in root.glob("experiments/*/runs/r*") if state(path) in active]
     if running:
-        raise ResultsError(f"{root}: {len(running)} run(s) still go on in it, such as {running[0]}; end them first")
+        raise ResultsError(
+            f"{root}: {len(running)} run(s) of this folder have not ended, such as {running[0]}; end them first"
+        )
     try:
         return with_dated_name(root)
     except OSError as error:

@@ -46,7 +46,7 @@ class Store:
         """Make a new results folder, with the request `asked` in `suite.json`. Raise ResultsError if the folder has content."""
         root = root.absolute()
         if is_ours(root):
-            raise ResultsError(f"{root}: the folder has results already; move them aside or resume into them")
+            raise ResultsError(f"{root}: the folder has results already; move the folder aside or resume it")
         if not is_utf8(str(root)):
             place = with_bytes(str(root))
             raise ResultsError(f"{place}: the path is not UTF-8, so records cannot contain it; name another folder")
@@ -59,7 +59,7 @@ class Store:
         except OSError as error:
             raise ResultsError(f"{root}: no results folder can be made here: {error.strerror}") from error
         if not placed:
-            raise ResultsError(f"{root}: another tunebench has just made this folder; resume into it")
+            raise ResultsError(f"{root}: another tunebench has just made this folder; resume it")
         return Store(root)
 
     @staticmethod
@@ -125,7 +125,9 @@ class Store:
         except (OSError, ValueError) as error:
             raise ResultsError(f"{path}: cannot be read as an experiment: {_first_line(error)}") from error
         if experiment.id != experiment_id:
-            raise ResultsError(f"{path}: its id {experiment.id!r:.200} is not its folder's name; it is left out")
+            raise ResultsError(
+                f"{path}: its id {experiment.id!r:.200} is not its folder's name; the experiment is left out"
+            )
         return experiment
 
     def run(self, job: Job) -> StoredRun:
@@ -155,7 +157,7 @@ class Store:
         for experiment_id in self.ids():
             if not SAFE_ID.fullmatch(experiment_id):
                 warnings.append(
-                    f"{self.root / 'experiments'} holds {experiment_id!r:.200}, which is not an experiment id: left out"
+                    f"{self.root / 'experiments'}: {experiment_id!r:.200} is left out, because it is not the id of an experiment"
                 )
                 continue
             try:
@@ -200,7 +202,7 @@ class Store:
             writing.replace(path, content)
         except OSError as error:
             raise ResultsError(
-                f"{path}: cannot be written: {error.strerror}; the records it is made of are untouched"
+                f"{path}: cannot be written: {error.strerror}; the records of the runs are unchanged"
             ) from error
         return path
 
@@ -254,7 +256,7 @@ def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:
         record = load(RunRecord, reading.read_bytes(path, limit=reading.RECORD_BYTES))
         if record.schema_version > SCHEMA_VERSION:
             versions = f"(schema {record.schema_version}, this one knows {SCHEMA_VERSION})"
-            warnings.append(f"{path}: it was written by a newer version {versions}: what is new in it is left out")
+            warnings.append(f"{path}: it was written by a newer version {versions}: its new fields are left out")
         return record
     except FileNotFoundError:
         return None

@@ -82,7 +82,7 @@ def damage(folder: Path) -> str | None:
             if found["bytes"] != written["bytes"]:
                 return f"{file} has {found['bytes']:,} bytes, and {written['bytes']:,} were written"
             if found != written:
-                return f"{file} has another content than was written"
+                return f"{file} has changed since it was written"
         if "files" not in manifest:
             file = folder / ("tokens.npz" if manifest["form"] == "tokens" else "train.json")
             if not (zipfile.is_zipfile(file) if file.suffix == ".npz" else reading.read_tail(file, limit=1) == "\n"):

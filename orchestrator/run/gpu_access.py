@@ -49,7 +49,7 @@ def settle(
         in_use = look(gpus)
     if in_use and policy == "fail":
         raise LaunchError(
-            f"{'; '.join(in_use)}; end what runs there, choose other GPUs by CUDA_VISIBLE_DEVICES, or set busy_gpus: warn"
+            f"{'; '.join(in_use)}; end the processes there, choose other GPUs with CUDA_VISIBLE_DEVICES, or set busy_gpus: warn"
         )
     waited = f" after {time.monotonic() - began:.0f} s of waiting" if policy == "wait" else ""
     return tuple(f"{sentence} when the run began{waited}" for sentence in in_use)
@@ -77,7 +77,7 @@ def given_back(gpus: Sequence[Gpu], before: dict[str, int], *, patience_s: float
             break
         time.sleep(_PAUSE_S)
     return tuple(
-        f"GPU {gpu.index} used {kept[gpu.uuid] / 2**30:.2f} GiB more {patience_s:.0f} s after the run than before it"
+        f"{patience_s:.0f} s after the run, GPU {gpu.index} used {kept[gpu.uuid] / 2**30:.2f} GiB more than before the run"
         for gpu in gpus
         if gpu.uuid in kept
     )

@@ -86,7 +86,7 @@ def run_one(run_dir: Path) -> RunRecord:
         run_files.give_room(folder)
         if aside := set_record_aside(folder.path, unless=partial(gave_up, claim)):
             foreign = Caveat(
-                detail=f"the command wrote a {folder.record.name} into the run's folder; it is now {aside}"
+                detail=f"the command wrote a {folder.record.name} into the run's folder; this file is now {aside}"
             )
             record = replace(record, warnings=(*record.warnings, foreign))
         _write(folder, record)

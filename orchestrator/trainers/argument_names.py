@@ -174,6 +174,6 @@ TRL = _table(
             "int8": {"load_in_8bit": "True"},
         },
     ),
-    _dropped("response_template", "trl takes the loss on the whole text of a row"),
-    _dropped("response_field", "trl takes the loss on the whole text of a row"),
+    _dropped("response_template", "trl computes the loss on the whole text of a row"),
+    _dropped("response_field", "trl computes the loss on the whole text of a row"),
 )

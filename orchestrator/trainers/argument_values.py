@@ -108,7 +108,7 @@ def doubt(name: str, trainer: str) -> Doubt | None:
     near = near or next(iter(get_close_matches(name, sorted(names(trainer)), n=1, cutoff=0.6)), None)
     if own:
         cure = f"write {near}, or {MODEL_CONFIG}{name}" if near else f"write {MODEL_CONFIG}{name}"
-        missing = f"there is no argument {name!r} of the trainer or of the model's configuration"
+        missing = f"neither the trainer nor the model's configuration has an argument {name!r}"
         return Doubt(f"{missing}; {cure} to pass it on unchecked", certain=True)
     slip = next((known for known in sorted(names(trainer)) if _one_slip(name, known)), None)
     if slip:

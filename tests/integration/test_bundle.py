@@ -320,7 +320,7 @@ def test_what_is_not_ours_stays_and_is_named(tmp_path: Path) -> None:
         "steps-rank0.jsonl": "it is not a regular file; links are not followed",
         "stderr.log": "it is not a regular file; links are not followed",
         "r2-t1": "it is still running",
-        "$(touch x)\n": "not a name of an experiment",
+        "$(touch x)\n": "its name is not the id of an experiment",
     }
     assert leaks(everything(done.path), ("top secret",)) == []
     assert not any(name.endswith(FILE_NAME) for name in everything(done.path))

@@ -47,7 +47,7 @@ def replaced(path: Path) -> Path:
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "truncated": (lambda made: cut(made / "tokens.npz"), "tokens.npz has 2,110 bytes, and 2,210 were written"),
     "empty": (lambda made: os.truncate(made / "tokens.npz", 0), "tokens.npz has 0 bytes"),
-    "changed": (lambda made: change(made / "tokens.npz"), "tokens.npz has another content than was written"),
+    "changed": (lambda made: change(made / "tokens.npz"), "tokens.npz has changed since it was written"),
     "missing": (lambda made: (made / "tokens.npz").unlink(), "there is no "),
     "without a manifest": (lambda made: (made / "manifest.json").unlink(), "manifest.json"),
     "half a manifest": (lambda made: cut(made / "manifest.json"), "manifest.json is not a manifest"),

@@ -60,7 +60,7 @@ def test_an_interrupted_campaign_ends_with_130_and_the_same_command_resumes_it(f
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 130, said
-    assert "the same command resumes" in said and "Traceback" not in said
+    assert "To resume, repeat the command" in said and "Traceback" not in said
     assert statuses(folder)["second"] == [Status.CANCELLED]
     before = statuses(folder).get("first", [])
     (folder / "go").touch()

@@ -151,7 +151,7 @@ def test_a_run_is_not_started_with_other_files_than_its_plan_and_only_the_next_c
         "files_changed",
         "model.py changed after the plan of this run",
     )
-    assert second.hint == "give the same `tunebench run` again: it makes a new experiment from the changed file"
+    assert second.hint == "repeat the same `tunebench run`: it makes a new experiment from the changed file"
     (folder / "model.py").write_text("factor = 1\n")
     again = tunebench(folder, *words)
     (runs,) = again.records().values()

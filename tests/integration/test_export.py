@@ -291,7 +291,7 @@ def test_a_deleted_experiment_of_mlflow_is_told(campaign: Path, database: Path) 
     client = _client(database)
     client.delete_experiment(client.create_experiment("gone"))
     with pytest.raises(
-        OrchestratorError, match="was deleted, and its name is still taken; restore it there, or name another"
+        OrchestratorError, match="was deleted, and its name is still taken; restore it in MLflow, or name another"
     ):
         export(campaign, to="mlflow", destination=str(database), project="gone")
 

@@ -139,7 +139,7 @@ def test_what_packing_costs_is_measured_and_said(probed: Probed) -> None:
     for record in copies:
         measured[len(record.beside)] += [one.value for one in record.measurements if one.name == "tokens_per_s"]
     said = re.search(
-        r"2 at once: ([+-][\d.]+) % tokens/s for each \(([\d,]+) concurrently, ([\d,]+) by itself", probed.said
+        r"2 runs at once: ([+-][\d.]+) % tokens/s for each run \(([\d,]+) concurrently, ([\d,]+) by itself", probed.said
     )
     assert said, probed.said
     packed, alone = (float(said[number].replace(",", "")) for number in (2, 3))

@@ -159,7 +159,7 @@ def test_a_program_that_prints_no_step_has_no_result(tmp_path: Path) -> None:
     assert (record.status, record.kind) == (Status.FAILED, "no_metrics")
     assert said(record) == [
         "1 of the step lines in stdout cannot be used; the first: {'step': 1, 'seconds': 0.1} (it is not JSON)",
-        "no steady-state speed: the run left no steps",
+        "no steady-state speed: the run has no steps",
     ]
 
 

@@ -104,7 +104,7 @@ def test_a_gpu_that_is_not_there_is_a_record(store, monkeypatch):
 
 
 BUSY = "GPU 0 (NVIDIA X) was in use (8.0 GiB, process 12 (python))"
-WHAT_TO_DO = "end what runs there, choose other GPUs by CUDA_VISIBLE_DEVICES, or set busy_gpus: warn"
+WHAT_TO_DO = "end the processes there, choose other GPUs with CUDA_VISIBLE_DEVICES, or set busy_gpus: warn"
 
 
 @pytest.fixture

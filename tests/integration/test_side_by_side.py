@@ -86,6 +86,6 @@ def test_an_interrupt_ends_all_that_go_on(tmp_path: Path, times: int) -> None:
         done = ended(tmp_path, running)
     finally:
         running.kill()
-    assert done.code == 130 and "the same command resumes" in done.err, done.err
+    assert done.code == 130 and "To resume, repeat the command" in done.err, done.err
     records = [record for one in Store.resume(tmp_path / "results").contents().experiments for record in one.records]
     assert [record.status for record in records] == [Status.CANCELLED] * 2

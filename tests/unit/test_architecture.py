@@ -78,13 +78,13 @@ def test_experts_that_are_modules_in_a_list() -> None:
         layer.mlp = nn.Module()
         layer.mlp.gate = nn.Linear(64, 5, bias=False)
         layer.mlp.experts = nn.ModuleList([Expert() for _ in range(5)])
-    assert "how many experts a token meets" in reasons(model)
+    assert "how many experts a token uses" in reasons(model)
     model.config.num_experts_per_tok = 2
     found = read(model)
     assert (found["experts"], found["experts_per_token"]) == (5, 2)
     assert found["expert_trainable"] == 3 * 5 * 2 * 64 * 32
     model.model.layers[1].mlp.experts.append(Expert())
-    assert "how many experts a token meets" in reasons(model)
+    assert "how many experts a token uses" in reasons(model)
 
 
 class Linear4bit(nn.Linear):
@@ -134,7 +134,7 @@ def test_frozen_layers_below_the_trained_ones() -> None:
     model = model_of()
     for part in (model.model.embed_tokens, model.model.layers[0]):
         part.requires_grad_(False)
-    assert "below the first trainable weight" in reasons(model)
+    assert "before the first trainable weight" in reasons(model)
     model.enable_input_require_grads()
     assert reasons(model) == ""
 
@@ -174,7 +174,7 @@ def test_layers_that_are_used_more_than_once_or_without_attention() -> None:
 def test_heads_that_do_not_fit_the_layer() -> None:
     model = model_of()
     model.model.layers[1].self_attn.head_dim = 8
-    assert "4 heads of 8 do not make the 64 numbers" in reasons(model)
+    assert "4 heads of size 8 do not make up" in reasons(model)
 
 
 def test_attention_with_a_window() -> None:

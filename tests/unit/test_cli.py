@@ -143,13 +143,13 @@ def test_models_trainers_and_metrics_are_listed(call: Call) -> None:
 
 
 def test_a_list_is_as_wide_as_the_terminal(call: Call) -> None:
-    sentence = "Tokens of the steady steps of all ranks ÷ the time until the last rank finished them"
+    sentence = "Tokens of all ranks' steady steps ÷ the time until the last rank finished these steps"
     facts = ["tokens_per_s", "tokens/s, all devices", "higher"]
     rows = {width: call("list", "metrics", COLUMNS=width)[1].splitlines() for width in ("", "100", "120")}
     assert re.split("  +", rows[""][1]) == [*facts, sentence], "a program gets whole rows"
     assert re.split("  +", rows["100"][2]) == facts and rows["100"][3] == f"  {sentence}"
-    assert rows["120"][1].endswith("Tokens of the steady steps of all ranks ÷ the time")
-    assert rows["120"][2].lstrip() == "until the last rank finished them"
+    assert rows["120"][1].endswith("Tokens of all ranks' steady steps ÷ the time until")
+    assert rows["120"][2].lstrip() == "the last rank finished these steps"
     assert all(len(line) <= int(width) for width in ("100", "120") for line in rows[width])
 
 
@@ -206,7 +206,7 @@ def test_a_dry_run_says_what_stands_in_the_folder(call: Call, file: Path, tmp_pa
 
 def test_a_kind_of_failure_that_there_is_not_is_no_scenario_file(call: Call, file: Path) -> None:
     code, _, err = call("run", file, "--retry-failed", "oom_cuad", "--results", "nowhere")
-    assert code == 2 and "there is no kind 'oom_cuad'; did you mean 'oom_cuda'?" in err
+    assert code == 2 and "'oom_cuad' is not a kind of failure; did you mean 'oom_cuda'?" in err
 
 
 def test_a_kind_of_failure_is_one_beside_a_folder_of_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

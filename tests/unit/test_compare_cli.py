@@ -236,7 +236,7 @@ def test_a_place_and_its_copy_on_one_side_count_once(compare: Call, tmp_path: Pa
     found = tmp_path / "found.json"
     _, _, err = compare(base, f"{new},{copy}", "--output", found)
     assert {row.ratio.n_new for row in as_json.load(found).rows if row.ratio} == {5}
-    assert "5 runs of these places occur more than once, and count once" in err
+    assert "5 copies of runs in these folders or files: each run counts once" in err
 
 
 def test_what_does_not_run_any_more_fails_the_build(compare: Call, tmp_path: Path) -> None:

@@ -139,7 +139,9 @@ def test_what_was_not_run_stays_out_and_one_sentence_counts_it(tmp_path: Path) -
     cells = [(one, list[RunRecord]()) for one in (*skipped, replace(BASE, id="p"))]
     side = read([stored(tmp_path / "r", (BASE, [ended(BASE, 1)]), *cells)])
     assert len(side.entries) == 1
-    assert side.warnings == (f"{tmp_path / 'r'}: 3 experiments have no finished run, left out: 1 pending, 2 skipped",)
+    assert side.warnings == (
+        f"{tmp_path / 'r'}: 3 experiments have no finished run and cannot be compared: 1 pending, 2 skipped",
+    )
 
 
 def test_the_environment_has_short_names_and_the_workers_own_versions(tmp_path: Path) -> None:
@@ -166,10 +168,10 @@ def test_runs_of_two_environments_are_both_told(tmp_path: Path) -> None:
         "0, 1",
     )
     assert [sentence.split(": ")[1] for sentence in side.warnings] == [
-        "1 experiment(s) have runs of more than one gpu, which is not noise",
-        "1 experiment(s) have runs of more than one gpu_power_limit_w, which is not noise",
-        "1 experiment(s) have runs of more than one gpu_sm_clock_max_mhz, which is not noise",
-        "1 experiment(s) have runs of more than one neighbours, which is not noise",
+        "1 experiment(s) have runs with more than one gpu: the differences are not only noise",
+        "1 experiment(s) have runs with more than one gpu_power_limit_w: the differences are not only noise",
+        "1 experiment(s) have runs with more than one gpu_sm_clock_max_mhz: the differences are not only noise",
+        "1 experiment(s) have runs with more than one neighbours: the differences are not only noise",
     ]
 
 
@@ -551,7 +553,7 @@ def test_places_that_are_none(tmp_path: Path) -> None:
     for name, reason in {**reasons, "damaged": "its suite.json is damaged, or another program wrote it"}.items():
         with pytest.raises(ResultsError, match=reason):
             read([tmp_path / name])
-    with pytest.raises(ResultsError, match="A side has no place"):
+    with pytest.raises(ResultsError, match="A side is empty"):
         read([])
 
 

@@ -551,7 +551,7 @@ def test_a_model_beside_the_scenario_file_is_found_there(tmp_path: Path) -> None
 def test_an_axis_that_changes_nothing_is_said(tmp_path: Path) -> None:
     text = "scenarios:\n- {name: s, framework_config: [eager], arguments: {model_name_or_path: m, seed: 3}}\n"
     plan = planned(tmp_path, text, axes=["seed=1,2", "max_steps=11,12"])
-    assert plan.notes == ("--axis seed has no effect in scenario 's', whose 'arguments:' set it; remove it there",)
+    assert plan.notes == ("--axis seed has no effect in scenario 's': 'arguments:' sets seed; remove seed there",)
     assert len(plan.experiments) == 2
 
 

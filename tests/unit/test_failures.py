@@ -139,7 +139,7 @@ INSTEAD = "try a shorter max_seq_len, LoRA, FSDP on more GPUs, or gradient check
         (
             {BATCH: "41"},
             IN_PIECES,
-            "batch 41 needed at least 75.3 GiB of 79.2, and there was room, but in pieces (9.1 GiB reserved and unused); try env"
+            "batch 41 needed at least 75.3 GiB of 79.2; enough was free, but in pieces (9.1 GiB reserved and unused); try env"
             " PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True, 20, or gradient checkpointing",
         ),
         ({BATCH: "41"}, TOO_MUCH, "batch 41 needed at least 83.6 GiB of 79.2; try 20, or gradient checkpointing"),
@@ -164,7 +164,7 @@ def test_what_is_set_already_is_not_proposed() -> None:
 
 def test_a_missing_package_is_named() -> None:
     text = "ModuleNotFoundError: No module named 'flash_attn.layers'"
-    assert hint("import_error", text, experiment()) == "install flash_attn into the environment that trains"
+    assert hint("import_error", text, experiment()) == "install flash_attn into the training environment"
     assert hint("import_error", "ImportError: cannot import name 'x'", experiment()) is None
 
 

@@ -89,12 +89,12 @@ def test_states_of_stacked_experts(name: str, build: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"dtype": "float32"}, "a mixture of experts that is compiled, or with float32 weights"),
-        ({"torch_compile": True}, "a mixture of experts that is compiled, or with float32 weights"),
+        ({"dtype": "float32"}, "a mixture of experts with compilation or float32 weights"),
+        ({"torch_compile": True}, "a mixture of experts with compilation or float32 weights"),
         ({**LORA}, "adapters of experts"),
         ({"peft_method": "lora"}, "the default target_modules for mixtral"),
         ({"output_router_logits": True}, "a loss on the router"),
-        ({"use_liger_kernel": True}, "Liger for this model or with float32 weights"),
+        ({"use_liger_kernel": True}, "Liger for this model, or Liger with float32 weights"),
     ],
 )
 def test_what_is_not_known_of_experts(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:

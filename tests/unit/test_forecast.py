@@ -82,10 +82,10 @@ def test_a_machine_in_words(text: str, count: int, name: str, gib: int) -> None:
         ("H100", "'H100' is invalid; write a number and a type, such as 8xH100"),
         ("0xH100", "with 1 to 1024 GPUs"),
         ("9999xH100", "with 1 to 1024 GPUs"),
-        ("8xH1000", "there is no GPU type 'H1000'; did you mean 'H100'?"),
-        ("8xH100-80GB", "there is no GPU type 'H100-80GB'; did you mean 'H100'?"),
+        ("8xH1000", "'H1000' is not a GPU type; did you mean 'H100'?"),
+        ("8xH100-80GB", "'H100-80GB' is not a GPU type; did you mean 'H100'?"),
         ("8xh100-pcie-80GB", "did you mean 'H100-PCIe'?"),
-        ("8xA100", "there is no GPU type 'A100'; there are A100-40GB and A100-80GB, or a capacity"),
+        ("8xA100", "'A100' is not a GPU type; write A100-40GB or A100-80GB, or a capacity"),
         ("8x80", "'80' has no unit; write 80GiB"),
     ],
 )
@@ -161,7 +161,7 @@ def test_steps(changes: dict[str, Any], steps: int) -> None:
                 "num_gpus": 2,
                 "accelerate": {"distributed_type": "FSDP", "fsdp_config": {"fsdp_offload_params": True}},
             },
-            "with weights on the host, the speed is the host's",
+            "with weights on the host, the host limits the speed",
         ),
     ],
 )
@@ -346,7 +346,10 @@ def test_earlier_results_are_used_and_named(call: Call) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--assume", "8xH100", "--gpu-memory", "80GiB"), "--assume has the GPUs' memory; leave --gpu-memory out"),
+        (
+            ("--assume", "8xH100", "--gpu-memory", "80GiB"),
+            "--assume already gives the GPUs' memory; leave --gpu-memory out",
+        ),
         (("--results", "nowhere"), "there is no such results folder"),
         (("--assume", "8xH100", "--results", "nowhere"), "there is no such results folder"),
     ],

@@ -66,7 +66,7 @@ def test_fail_names_who_is_there_and_what_to_do() -> None:
     with pytest.raises(LaunchError) as caught:
         settle(GPUS, "fail", look=look)
     assert str(caught.value) == (
-        f"{BUSY}; end what runs there, choose other GPUs by CUDA_VISIBLE_DEVICES, or set busy_gpus: warn"
+        f"{BUSY}; end the processes there, choose other GPUs with CUDA_VISIBLE_DEVICES, or set busy_gpus: warn"
     )
     assert look.count == 1
 

@@ -300,7 +300,7 @@ def test_sentences_of_older_records_are_the_doubts_that_they_were() -> None:
 @pytest.mark.parametrize(
     ("older", "kind", "detail"),
     [
-        ("no steady-state speed: the run left no steps", CaveatKind.NO_STEADY_SPEED, "the run left no steps"),
+        ("no steady-state speed: the run has no steps", CaveatKind.NO_STEADY_SPEED, "the run has no steps"),
         ("others used the run's GPUs: process 7 (x)", CaveatKind.CONTAMINATED, "process 7 (x)"),
         (
             "heat (software) held the clocks down in 20% of the steady state",

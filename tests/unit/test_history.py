@@ -256,7 +256,7 @@ def test_a_copy_of_a_campaign_counts_once_and_so_does_a_link_to_it(tmp_path: Pat
     shutil.copytree(tmp_path / "day-1", tmp_path / "day-1-copy")
     found = history(tmp_path)
     assert [Path(one.name).name for one in found.campaigns] == ["day-1", "day-2"]
-    assert found.warnings == (f"left out: {tmp_path / 'day-1-copy'} is a copy: other campaigns have all of its runs",)
+    assert found.warnings == (f"{tmp_path / 'day-1-copy'} is left out, because other campaigns have all of its runs",)
     assert [point.runs for point in only(found).points] == [2, 2]
 
 
@@ -269,7 +269,7 @@ def test_a_copy_that_went_on_has_its_own_runs(tmp_path: Path) -> None:
     assert [point.runs for point in only(found).points] == [2, 1]
     assert [round((one.began_at or 0.0) - BEGAN) for one in found.campaigns] == [86500, 432100]
     (said,) = found.warnings
-    assert said.endswith("2 runs copied from other campaigns count only in those campaigns")
+    assert said.endswith("2 runs that other campaigns also have: these runs count only in the other campaigns")
 
 
 def test_a_damaged_campaign_of_a_folder_is_told(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_it_needs_a_target_and_a_folder(tmp_path: Path) -> None:
 def test_it_says_what_its_variables_must_be(measure: str, tmp_path: Path) -> None:
     result = run([ALONE, "--", "end.py"], tmp_path, TUNEBENCH_MEASURE=measure)
     assert result.returncode == 1
-    assert result.stderr.startswith("error: TUNEBENCH_MEASURE must be a mapping as JSON"), result.stderr
+    assert result.stderr.startswith("error: TUNEBENCH_MEASURE must be a JSON mapping"), result.stderr
 
 
 def test_a_target_without_torch_imports_none(tmp_path: Path) -> None:

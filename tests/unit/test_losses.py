@@ -37,7 +37,7 @@ def test_of_many_there_are_four_for_each_doubling_and_the_last() -> None:
     points = text.split(" ")
     assert [int(point.partition(":")[0]) // 5 for point in points] == [*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 35]
     assert points[8:10] == ["50:9.5", "60:11.5"] and points[-1] == "175:34"
-    assert "While the number of steps doubles, there are at most four points" in METRICS["logged_losses"].description
+    assert "Each doubling of the step number has at most four points" in METRICS["logged_losses"].description
 
 
 @given(LOSSES, LOSSES, st.integers(1, 20))

@@ -108,9 +108,7 @@ def test_without_a_steady_state_memory_stays_and_the_rest_says_so(tmp_path: Path
     numbers = found(trained(sampled(tmp_path, *gpu(0)), [4.0, 0.1]))
     assert numbers["device_peak_used_bytes"].value == 40 * GIB
     assert {name for name, number in numbers.items() if number.value is None} == STEADY
-    assert {numbers[name].why_missing for name in STEADY} == {
-        "the run had no steady state, or nothing says when it was"
-    }
+    assert {numbers[name].why_missing for name in STEADY} == {"the run had no steady state, or its time is unknown"}
     assert Nvml().devices(tmp_path)[0].keys() == {
         "gpu",
         "device_peak_used_bytes",
@@ -284,7 +282,7 @@ def test_dashes_become_one_warning_for_each_reason(tmp_path: Path) -> None:
     read = collect.read(experiment(device=Device.CUDA), tmp_path, watching=[("nvml", Nvml())], gpus=())
     (missing,) = [caveat for caveat in read.warnings if caveat.kind is CaveatKind.MISSING]
     assert missing.detail.startswith("energy_j, ") and missing.detail.endswith(
-        " (the run had no steady state, or nothing says when it was)"
+        " (the run had no steady state, or its time is unknown)"
     )
 
 

@@ -45,7 +45,7 @@ def test_the_mean_of_the_copies_stands_against_the_one_alone(cost: Callable[...,
     assert found == parallel_cost.Cost(experiment_id=CELL.id, copies=2, single=100.0, packed=95.0)
     assert (
         str(found)
-        == "2 at once: -5.0 % tokens/s for each (95 concurrently, 100 by itself; measured with s-m-0123456789ab)"
+        == "2 runs at once: -5.0 % tokens/s for each run (95 concurrently, 100 by itself; measured with s-m-0123456789ab)"
     )
 
 

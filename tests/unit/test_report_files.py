@@ -207,7 +207,7 @@ def test_a_folder_of_the_users_is_never_written_into(call: Call, results: Path, 
     mine.mkdir()
     (mine / "benchmarks.csv").write_text("my numbers")
     code, _, err = call("results", "--output", "mine")
-    assert code == 2 and "it has other files" in err
+    assert code == 2 and "the folder has other files" in err
     assert (mine / "benchmarks.csv").read_text() == "my numbers" and names(mine) == {"benchmarks.csv"}
     file = tmp_path / "file"
     file.write_text("")

@@ -330,7 +330,7 @@ def test_the_view(golden: Golden, width: int) -> None:
         ({"left_s": None}, "time left unknown"),
         (
             {"experiments": campaign().experiments[:1], "left_s": 8.0},
-            "time left about 8 s, not counting up to 3 adaptive",
+            "time left about 8 s, plus up to 3 adaptive",
         ),
         ({"experiments": (ExperimentStatus(experiment=A, repeats=(repeat(A.id, 1, DONE),)),)}, "nothing left to do"),
     ],

@@ -85,7 +85,7 @@ def test_lines_with_a_loss_are_no_steps() -> None:
 def test_steps_without_any_time_are_said() -> None:
     found, reader = read({"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.9})
     assert found == []
-    assert reader.note == "2 lines in stdout have a step, but neither seconds nor time; print one of them, too"
+    assert reader.note == "2 lines in stdout have a step, but neither seconds nor time; print seconds or time, too"
 
 
 def test_every_tenth_step_is_no_step_by_its_time() -> None:

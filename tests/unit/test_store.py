@@ -93,7 +93,7 @@ def test_moving_aside_keeps_everything_and_overwrites_nothing(root):
 def test_a_folder_with_a_living_run_is_not_moved(store):
     store.add([experiment()])
     claims.claim(store.job(experiment().id, repeat=1, attempt=1), executor="test")
-    with pytest.raises(ResultsError, match="still go on"):
+    with pytest.raises(ResultsError, match="have not ended"):
         move_aside(store.root)
 
 

@@ -114,7 +114,7 @@ def chosen(nvml: Any, asked: str | None) -> tuple[Gpu, ...]:
         gpu = mig_instance(nvml, word) if word.startswith("MIG-") else find_gpu(word, every)
         if gpu is None:
             there = ", ".join(f"{gpu.index} ({gpu.name or 'lost'}, {gpu.uuid or 'no UUID'})" for gpu in every)
-            raise SelectionError(f"--gpus {asked}: {word!r} is not a GPU; there are {there}")
+            raise SelectionError(f"--gpus {asked}: {word!r} is not a GPU; the GPUs are {there}")
         found.append(gpu)
     return tuple(dict.fromkeys(found))
 

@@ -104,8 +104,10 @@ def _lines(status: CampaignStatus, title: str) -> Iterator[_Line]:
     running = [line for repeat in status.of(RepeatState.RUNNING) for line in _running(repeat, status.seen_at)]
     yield from _section("running", running, rows=2 * ROWS)
     yield from _section("failed", _failed(status.of(RepeatState.FAILED)))
-    yield from _section("lost (the next `tunebench run` records them and tries again)", _gone(status, RepeatState.LOST))
-    silent = "silent, on another host (if that host is gone, `tunebench run --take-over` runs them here)"
+    yield from _section(
+        "lost (the next `tunebench run` records and repeats these runs)", _gone(status, RepeatState.LOST)
+    )
+    silent = "silent, on another host (if that host is gone, `tunebench run --take-over` repeats these runs here)"
     yield from _section(silent, _gone(status, RepeatState.SILENT))
     yield from _section("pending", _pending(status.of(RepeatState.PENDING)))
     yield from _section("cannot be read", ((1, Text(warning, style="yellow")) for warning in status.warnings))
@@ -132,7 +134,7 @@ def _time_left(status: CampaignStatus) -> str:
         return "nothing left to do"
     left = "unknown" if status.left_s is None else f"about {seconds(status.left_s)}"
     more = sum(experiment.may_follow for experiment in status.experiments)
-    return f"time left {left}" + (f", not counting up to {more} adaptive repeat(s)" if more else "")
+    return f"time left {left}" + (f", plus up to {more} adaptive repeat(s)" if more else "")
 
 
 def _left_out(experiments: Sequence[ExperimentStatus]) -> Iterator[_Line]:
@@ -149,7 +151,7 @@ def _section(heading: str, every: Iterable[_Line], *, rows: int = ROWS) -> Itera
         yield 0, Text(heading, style="bold")
     yield from lines[:rows]
     if len(lines) > rows:
-        yield 1, Text(f"… and {len(lines) - rows} more line(s); --json has all", style="dim")
+        yield 1, Text(f"… and {len(lines) - rows} more line(s); --json prints all", style="dim")
 
 
 def _name(status: RepeatStatus) -> str:

@@ -76,11 +76,13 @@ def _without_copies(found: Sequence[Side], warnings: list[str]) -> Iterator[Side
         entries = [_without_known(entry, known) for entry in side.entries]
         before, after = (sum(len(entry.runs) for entry in one) for one in (side.entries, entries))
         if before and not after:
-            warnings.append(f"left out: {side.name} is a copy: other campaigns have all of its runs")
+            warnings.append(f"{side.name} is left out, because other campaigns have all of its runs")
             continue
         if after < before:
             runs = counted(before - after, "run")
-            warnings.append(f"{side.name}: {runs} copied from other campaigns count only in those campaigns")
+            warnings.append(
+                f"{side.name} has {runs} that other campaigns also have: these runs count only in the other campaigns"
+            )
         yield replace(side, entries=tuple(entries))
 
 

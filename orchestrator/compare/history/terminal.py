@@ -28,7 +28,7 @@ _CURVE = 24
 def summary(history: History) -> RenderableType:
     """Return the history as it is printed."""
     if not history.series:
-        return Text("No campaign has a number to follow.")
+        return Text("No campaign has a measured value to show.")
     return Group(*_heading(history), *_steps(history), *_experiments(history))
 
 

@@ -44,7 +44,7 @@ _DASHES = {Kind.BETTER: "dash", Kind.WORSE: "solid", Kind.CHANGED: "dot"}
 
 def trend_page(history: History) -> str:
     """Return the page as one document that can be opened from a disk."""
-    charts = [chart_or_absent(_chart(history), "no campaign has a number to follow")]
+    charts = [chart_or_absent(_chart(history), "no campaign has a measured value to show")]
     sections = [
         Section(id="steps", title="Steps, newest first", body=_steps(history)),
         Section(id="trends", title="Trends", body=shell.charts_body(charts)),

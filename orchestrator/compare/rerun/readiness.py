@@ -198,7 +198,7 @@ def _changes_text(changes: Sequence[Difference], folder: Path) -> str:
     parts = [f"{change.name} was {_word(change.base)}, here it is {_word(change.new)}" for change in changes[:_SHOWN]]
     more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
     return (
-        f"it was measured in another environment ({', '.join(parts)}{more}), and {folder} would mix runs of both; "
+        f"it was measured in another environment ({', '.join(parts)}{more}), and {folder} would mix runs of both environments; "
         f"permit this with --ignore {','.join(change.name for change in changes)}"
     )
 

@@ -132,7 +132,7 @@ def side(name: str, groups: Iterable[tuple[Sequence[Row], Origin]], warnings: Se
     more = []
     if not_run:
         states = ", ".join(f"{count} {state}" for state, count in sorted(not_run.items()))
-        more.append(f"{_have(not_run.total())} no finished run, left out: {states}")
+        more.append(f"{_have(not_run.total())} no finished run and cannot be compared: {states}")
     if partly_failed:
         more.append(f"{_have(partly_failed)} repeats that did not end ok; the numbers are from the other repeats")
     return Side(name=name, entries=tuple(entries), warnings=(*warnings, *more))

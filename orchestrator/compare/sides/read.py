@@ -45,7 +45,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
     no experiment has.
     """
     if not places:
-        raise ResultsError(f"A side has no place: name {ACCEPTED}.")
+        raise ResultsError(f"A side is empty: name {ACCEPTED}.")
     if len({os.path.realpath(place) for place in places}) < len(places):
         raise ResultsError(
             "The same folder or file is named twice on a side, so its runs would count twice; name it once."
@@ -162,7 +162,11 @@ def _joined(same: Sequence[Entry]) -> Entry:
 def _copied(sides: Sequence[Side], pooled: Sequence[Entry]) -> list[str]:
     """Return a warning if some runs are in several places."""
     copies = sum(len(entry.runs) for side in sides for entry in side.entries) - sum(len(entry.runs) for entry in pooled)
-    return [f"{counted(copies, 'run')} of these places occur more than once, and count once"] if copies else []
+    return (
+        [f"{counted(copies, 'copy', 'copies')} of runs in these folders or files: each run counts once"]
+        if copies
+        else []
+    )
 
 
 def _keyed(entries: Sequence[Entry], by: Sequence[str]) -> tuple[tuple[Entry, ...], list[str]]:
@@ -191,5 +195,6 @@ def _mixed(entries: Sequence[Entry]) -> list[str]:
     """Return a warning for each fact of the environment that differs between runs of one experiment, because this is not noise."""
     counts = Counter(name for entry in entries for name in environment.mixed(entry.environment))
     return [
-        f"{count} experiment(s) have runs of more than one {name}, which is not noise" for name, count in counts.items()
+        f"{count} experiment(s) have runs with more than one {name}: the differences are not only noise"
+        for name, count in counts.items()
     ]

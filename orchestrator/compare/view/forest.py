@@ -71,7 +71,7 @@ def forest(
         id="forest",
         title="Ratios with their intervals",
         reading=(
-            "New ÷ base of each experiment with its 95 % interval, worst first, on a logarithmic axis around no change. A change "
+            "Each row is an experiment: new ÷ base with its 95 % interval, on a logarithmic axis. The worst row is first. A change "
             "inside the shaded band is too small to count. A row without an interval has one run on one side, or is judged by a "
             "tolerance. A wide diamond is the geometric mean over all pairs."
         ),
@@ -97,7 +97,7 @@ def _view(
         ],
         "layout": layout(
             height=len(names) * ROW_PX + FRAME_PX,
-            x_title="new ÷ base, as a change",
+            x_title="change from base to new",
             legend=True,
             xaxis=_axis(reach),
             yaxis=row_axis(names) | {"ticktext": [for_plotly(name, width=NAME) + " " for name in names]},

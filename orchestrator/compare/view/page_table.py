@@ -90,11 +90,13 @@ def _numbers(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     of_base = "Base: the mean over runs; for memory the highest."
     yield column("base", of_base, lambda row: row.base, lambda row: show(row.metric, row.base))
     yield column("new", "New side, likewise.", lambda row: row.new, lambda row: show(row.metric, row.new))
-    yield column("change", "New ÷ base, as a change.", ratio, lambda row: wording.change(row.ratio))
+    yield column(
+        "change", "Change from base to new: new ÷ base, minus 1.", ratio, lambda row: wording.change(row.ratio)
+    )
     yield column("ratio", "New ÷ base.", ratio, lambda row: f"{ratio(row):.4f}", hidden=True)
     of_interval = "Interval of the change; sorted by its lower end."
     yield column("interval", of_interval, low, lambda row: wording.interval(row.ratio), label="95 % interval")
-    yield column("p", "After correction over all rows of the metric.", lambda row: row.p_adjusted, _p)
+    yield column("p", "p value, corrected over all rows of the metric.", lambda row: row.p_adjusted, _p)
     of_needs = "About how many more runs per side would settle it."
     yield column("needs", of_needs, lambda row: row.needs, lambda row: f"{row.needs}")
 

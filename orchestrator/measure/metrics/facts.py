@@ -31,7 +31,10 @@ _FACTS = (
     ),
     _fact("model_name_or_path", "model", "Model: a folder, a hub name, or `config:<name>`.", where=_KEPT_PAGE),
     _count(
-        "num_gpus", "GPUs", "Training processes, one for each GPU (or CPU processes, see device).", where=_KEPT_PAGE
+        "num_gpus",
+        "GPUs",
+        "Number of training processes: one for each GPU, or CPU processes (see device).",
+        where=_KEPT_PAGE,
     ),
     _fact("device", "device", "`cuda` or `cpu`."),
     _fact("trainer", "trainer", "Trainer that was started."),
@@ -41,7 +44,7 @@ _FACTS = (
     _fact(
         "sources",
         "files",
-        "Files of a script or a command that were edited between rows of this table, each with the first digits of its digest. "
+        "Files of a script or a command that are not the same in all rows of this table, each with the start of its digest. "
         "Only rows with the same files are compared.",
         where=_PAGE,
     ),
@@ -49,12 +52,12 @@ _FACTS = (
     _outcome(
         "status",
         "status",
-        "`ok` if all repeats ended ok, else the status of the last repeat that did not.",
+        "`ok` if all repeats ended ok, else the status of the last repeat that did not end ok.",
         where=_KEPT_PAGE,
     ),
     _outcome("failure_kind", "kind", "Word for the failure, such as `oom_cuda`.", where=_KEPT_PAGE),
     _outcome("failure_cause", "cause", "The failure in a sentence.", where=_KEPT),
-    _outcome("failure_hint", "hint", "What to do about the failure, if helpful advice is known.", where=_KEPT),
+    _outcome("failure_hint", "hint", "What to do about the failure, if that is known.", where=_KEPT),
     _count("runs", "runs", "Repeats that ended.", source="run folders"),
     _count(
         "runs_ok", "ok runs", "Repeats that ended ok. Means are over these repeats.", source="run folders", where=_PAGE
@@ -64,7 +67,7 @@ _FACTS = (
     _outcome("started_at", "started", "Start of the run, UTC."),
     _ending("exit_code", "exit code", "Exit code of the trainer, if its launcher reports it."),
     _ending("signal", "signal", "Signal that ended the trainer, if its launcher reports it."),
-    _outcome("warnings", "warnings", "What to know about the numbers.", where=Where.FILES),
+    _outcome("warnings", "warnings", "Warnings about the numbers.", where=Where.FILES),
     _fact("dtype", "dtype", "Argument: requested type of the weights (`torch_dtype` in older files).", where=_KEPT),
     _fact("torch_dtype", "dtype", "Argument: requested type of the weights.", where=_KEPT),
     _fact("peft_method", "peft", "Argument: `lora`, or empty for full fine-tuning.", where=_KEPT),

@@ -28,7 +28,7 @@ GPU = (
     _bytes(
         "mem_nvidia_mem_reserved",
         "GPU mem (smi)",
-        "Memory in use on a device: the maximum minus the reading before the run, as the mean over devices.",
+        "Highest memory in use on a device, minus the reading before the run. Mean over devices.",
         unit="MiB",
         show=Show.MIB,
         min_effect=0.05,
@@ -40,40 +40,43 @@ GPU = (
     _bytes(
         "device_peak_used_bytes",
         "GPU peak",
-        "Highest memory in use on a device during the run, on the device where it is highest.",
+        "Highest memory in use on any device during the run.",
         leaves_out="Peaks shorter than the period, and the driver's reserve. Other users of the device are included.",
         where=Where.FIRST | Where.PAGE | Where.COMPARED,
         order=160,
     ),
-    _more_bytes(
-        "device_mean_peak_used_bytes", "GPU peak mean", "Highest memory in use of each device, mean over devices."
-    ),
+    _more_bytes("device_mean_peak_used_bytes", "GPU peak mean", "Mean over devices of the highest memory in use."),
     _share(
         "device_peak_imbalance",
         "GPU imbalance",
-        "Peak memory of the device with the highest peak ÷ mean of the peaks over devices, minus 1.",
+        "Highest peak memory of a device ÷ mean of the peaks over devices, minus 1.",
         leaves_out="",
         where=Where.FILES,
     ),
     _more_bytes(
-        "device_baseline_bytes", "GPU before", "Memory in use before the run, on the device where it is highest."
+        "device_baseline_bytes", "GPU before", "Memory in use before the run, on the device with the highest value."
     ),
     _more_bytes(
         "device_residue_bytes",
         "GPU after",
-        "Memory in use after the run, minus the memory before the run, on the device where this difference is highest.",
+        "Memory in use after the run, minus memory in use before the run, on the device with the largest difference.",
     ),
-    _steady("energy_j", "energy", "Energy of the steady state by the devices' counters.", unit="J, all devices"),
+    _steady(
+        "energy_j",
+        "energy",
+        "Energy that the devices used in the steady state, from their counters.",
+        unit="J, all devices",
+    ),
     _more_steady(
         "integrated_energy_j",
         "energy (power)",
-        "Energy of the steady state, computed from the power readings: a check of energy_j.",
+        "Energy that the devices used in the steady state, computed from the power readings to check energy_j.",
         unit="J, all devices",
     ),
     _steady(
         "energy_per_real_token_j",
         "J/token",
-        "energy_j ÷ tokens that are not padding, of the same steps.",
+        "energy_j ÷ tokens of the same steps, padding not counted.",
         unit="J/token",
         direction=Direction.LOWER,
         by_ratio=True,
@@ -87,7 +90,7 @@ GPU = (
         "GPU util",
         "Share of the steady state in which any kernel ran, mean over devices.",
         direction=Direction.HIGHER,
-        leaves_out="How much of the device a kernel used. A kernel that waits for another rank counts, so it is not efficiency.",
+        leaves_out="How much of the device a kernel used. Kernels that wait for another rank count, too.",
         where=Where.FILES,
     ),
     _more_steady("sm_clock_mhz", "SM clock", "Mean clock of the multiprocessors in the steady state.", unit="MHz"),
@@ -102,7 +105,7 @@ GPU = (
     _text(
         "contaminated",
         "contaminated",
-        "Processes that did not belong to the run and used its devices.",
+        "Processes of other programs that used the run's devices.",
         leaves_out="Processes that lived less than a second.",
     ),
     _cost(

@@ -26,7 +26,7 @@ MEMORY = (
     _bytes(
         "peak_allocated_bytes",
         "peak alloc",
-        "Highest memory that tensors held in the whole process.",
+        "Highest memory that tensors held at any time.",
         leaves_out=_RESERVE,
         where=Where.FIRST | Where.PAGE | Where.COMPARED,
         order=140,
@@ -49,13 +49,15 @@ MEMORY = (
     _count(
         "alloc_retries", "retries", "How often the allocator freed its cache because memory was full.", unit="retries"
     ),
-    _count("cuda_ooms", "OOMs", "Out-of-memory errors that torch saw, caught ones included.", unit="errors"),
+    _count(
+        "cuda_ooms", "OOMs", "Out-of-memory errors that torch saw, including errors that were caught.", unit="errors"
+    ),
     _bytes(
         "host_rss_bytes",
         "host mem",
         "Highest resident memory of the training processes and their children, sum over ranks.",
         source="/proc of every rank",
-        leaves_out="A page that several processes share is counted in each of them. Read only at the ends of stages.",
+        leaves_out="A page that several processes share is counted in each of them. Memory is read only at the ends of stages.",
         where=Where.FILES,
     ),
 )

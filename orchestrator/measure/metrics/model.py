@@ -52,9 +52,9 @@ MODEL = (
         "core_wait_share",
         "waited for a core",
         (
-            "Time for which the threads of the training were ready to run and had no core, as a share of the time after the "
-            "first step, in the process where this share is highest. Above 10 % the host is too busy, and no finding uses the "
-            "speed."
+            "Time for which the threads of a training process were ready to run but had no core, as a share of the time after "
+            "the first step. The process with the highest share counts. Above 10 %, the host is too busy, and no finding uses "
+            "the speed."
         ),
         unit="share",
         direction=Direction.LOWER,
@@ -62,19 +62,19 @@ MODEL = (
         source="the kernel's schedstat, added up over the threads of a process",
         leaves_out=(
             "With a Trainer: data loader processes, and threads that ended before the training did. Other programs are observed "
-            "from outside, a custom command without `steps:` from its start: the first and last moments are missing, and times "
-            "of less than a second. Systems other than Linux."
+            "from outside, so their first and last moments are missing; a custom command without `steps:` is observed from its "
+            "start. Programs that are observed for less than a second, and systems other than Linux, have no value."
         ),
         where=Where.FILES,
     ),
     Metric(
         "load_per_core",
         "load/core",
-        "Load average of the last minute at the end of the run, per core of the machine.",
+        "Load average over the last minute of the run, per core of the machine.",
         unit="runnable threads per core",
         show=Show.NUMBER,
         source="the operating system",
-        leaves_out="It does not say which program causes the load: the run's own threads are part of it.",
+        leaves_out="Which program causes the load: the run's own threads count, too.",
         where=Where.FILES,
     ),
     Metric(
@@ -91,7 +91,7 @@ MODEL = (
     Metric(
         "wall_s",
         "wall time",
-        "Wall time of the whole run, from starting the launcher to its end.",
+        "Wall time of the whole run, from the start of the launcher to its end.",
         unit="s",
         direction=Direction.LOWER,
         show=Show.SECONDS,

@@ -25,9 +25,10 @@ RELATIVE = (
         "speedup",
         "speed-up",
         (
-            "The row's speed ÷ the speed of the same cell with the baseline's value, as means of logs over runs. The speed is the "
-            "first of these that both rows have: real_tokens_per_s, tokens_per_s, samples_per_s, 1 ÷ step_time_s. If no run of "
-            "the trainer has steps, it is the first of train_tokens_per_second, train_samples_per_second, 1 ÷ train_runtime."
+            "The row's speed ÷ the speed of the cell that has the baseline's value and is otherwise equal. Speeds are geometric "
+            "means over runs. The speed is the first of these metrics that both rows have: real_tokens_per_s, tokens_per_s, "
+            "samples_per_s, 1 ÷ step_time_s. If no run of the trainer has steps, it is the first of train_tokens_per_second, "
+            "train_samples_per_second, 1 ÷ train_runtime."
         ),
         leaves_out=_ALIKE,
         where=Where.FIRST | Where.KEPT | Where.PAGE,
@@ -36,8 +37,8 @@ RELATIVE = (
     _ratio(
         "speedup_low",
         "speed-up low",
-        "Lower end of the 95 % interval of speedup: Welch's t over the logarithms of the runs.",
-        leaves_out="Differences that all runs share. Missing if one of the two rows has only one run.",
+        "Lower end of the 95 % interval of speedup: Welch's t over the logarithms of the runs' speeds.",
+        leaves_out="Effects that all runs share, such as machine or day. Missing if one of the two rows has only one run.",
         where=Where.FIRST | Where.KEPT,
         order=60,
     ),
@@ -52,8 +53,8 @@ RELATIVE = (
         "memory_ratio",
         "memory ×",
         (
-            "Peak memory ÷ peak memory of the same cell with the baseline's value, by the first metric that both rows have: "
-            "peak_allocated_bytes, peak_reserved_bytes, "
+            "The row's peak memory ÷ the peak memory of the cell that has the baseline's value and is otherwise equal. The metric "
+            "is the first of these that both rows have: peak_allocated_bytes, peak_reserved_bytes, "
             "device_peak_used_bytes, mem_peak_torch_mem_alloc_in_bytes, mem_nvidia_mem_reserved."
         ),
         direction=Direction.LOWER,

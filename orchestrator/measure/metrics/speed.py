@@ -26,7 +26,7 @@ SPEED = (
     _rate(
         "tokens_per_s",
         "tok/s",
-        "Tokens of the steady steps of all ranks ÷ the time until the last rank finished them. Over repeats: mean of logs.",
+        "Tokens of all ranks' steady steps ÷ the time until the last rank finished these steps. Over repeats: geometric mean.",
         unit="tokens/s, all devices",
         leaves_out="Counts padding as work. Leaves out warm-up, compilation and everything before them.",
         where=Where.FIRST | Where.KEPT | Where.PAGE | Where.SPEED,
@@ -44,8 +44,8 @@ SPEED = (
         "real_tokens_per_s",
         "real tok/s",
         (
-            "tokens_per_s with only the tokens that are not padding: the sum of the attention mask. Without a mask all "
-            "tokens count, except at the end of a row whose positions end in several zeros."
+            "tokens_per_s without padding: the attention mask says which tokens count. Without a mask all tokens count, except "
+            "several tokens with position 0 at the end of a row."
         ),
         unit="tokens/s, all devices",
         leaves_out="Tokens without loss count too.",
@@ -96,27 +96,27 @@ SPEED = (
         "step_time_low_s",
         "step time low",
         (
-            "Lower end of the 95 % interval of step_time_s. With several repeats, it is the t interval over their logs; "
-            "with one run, it is computed from the steps of the run."
+            "Lower end of the 95 % interval of step_time_s. With several repeats, it is the t interval of the logarithms over "
+            "repeats. With one run, it is computed from the steps of the run."
         ),
         leaves_out="With one run: the differences between runs.",
         where=Where.FILES,
     ),
     _time("step_time_high_s", "step time high", "Upper end of the interval of step_time_s.", where=Where.FILES),
-    _time("step_time_p5_s", "step p5", "5 % of the steady steps were faster.", where=Where.FILES),
-    _time("step_time_p95_s", "step p95", "5 % of the steady steps were slower.", where=Where.FILES),
+    _time("step_time_p5_s", "step p5", "5 % of the steady steps were faster than this.", where=Where.FILES),
+    _time("step_time_p95_s", "step p95", "5 % of the steady steps were slower than this.", where=Where.FILES),
     _end(
         "tokens_per_s_low",
         "tok/s low",
-        "Lower end of the 95 % t interval of tokens_per_s over repeats (of logs).",
-        leaves_out="Differences that all repeats share: machine, day, versions.",
+        "Lower end of the 95 % t interval of tokens_per_s over repeats, computed from logarithms.",
+        leaves_out="Effects that all repeats share, such as machine, day and versions.",
     ),
     _end("tokens_per_s_high", "tok/s high", "Upper end of the interval of tokens_per_s."),
     _end(
         "real_tokens_per_s_low",
         "real tok/s low",
-        "Lower end of the 95 % t interval of real_tokens_per_s over repeats (of logs).",
-        leaves_out="Differences that all repeats share: machine, day, versions.",
+        "Lower end of the 95 % t interval of real_tokens_per_s over repeats, computed from logarithms.",
+        leaves_out="Effects that all repeats share, such as machine, day and versions.",
     ),
     _end("real_tokens_per_s_high", "real tok/s high", "Upper end of the interval of real_tokens_per_s."),
     _share(
@@ -124,7 +124,7 @@ SPEED = (
         "spread",
         (
             "Typical factor between a run and the mean, minus 1: exp(standard deviation of the logs of "
-            "tokens_per_s over repeats) − 1. A small value is about the relative standard deviation."
+            "tokens_per_s over repeats) − 1. A small value nearly equals the relative standard deviation."
         ),
         source="experiments with two ok runs or more",
         where=Where.FIRST | Where.PAGE,
@@ -159,11 +159,11 @@ SPEED = (
         "recompiled",
         (
             "Number of steps in which torch.compile compiled again. The training's first step and the first step that compiled "
-            "do not count; later steps of the warm-up do. 0 if nothing was compiled again."
+            "do not count; later steps of the warm-up count. 0 if nothing was compiled again."
         ),
         source="torch's count of compiled graphs, in steps of all ranks",
         direction=Direction.LOWER,
-        leaves_out="Compilation between steps, as for an evaluation. Missing if nothing was compiled.",
+        leaves_out="Compilation between steps, such as for an evaluation. Missing if nothing was compiled.",
     ),
     _once("warmup_s", "warm-up", "Time of the steps before the steady state.", where=Where.FILES),
     _time(
@@ -217,8 +217,12 @@ SPEED = (
     _steps(
         "spikes",
         "spikes",
-        "Number of steady steps with a modified z-score above 14.8: late recompiles, stalls.",
+        "Number of steady steps with a modified z-score above 14.8, such as late recompilations and stalls.",
         where=Where.FILES,
     ),
-    _share("spike_share", "spike cost", "Time of the spikes beyond the median step, as a share of the steady time."),
+    _share(
+        "spike_share",
+        "spike cost",
+        "Extra time of the spikes over the median step time, as a share of the steady time.",
+    ),
 )

@@ -74,7 +74,7 @@ FINAL = (
         direction=Direction.LOWER,
         judged=Judged.GUARD,
         min_effect=0.05,
-        leaves_out="Not the final loss, and no held-out data: compare only runs with the same data, length and global batch.",
+        leaves_out="The final loss, and the loss on held-out data. Compare only runs with the same data, length and global batch.",
         where=Where.FIRST | Where.KEPT | Where.PAGE | Where.COMPARED,
         order=210,
     ),
@@ -82,8 +82,8 @@ FINAL = (
         "logged_losses",
         "losses",
         (
-            "The loss over the training as points `step:loss`; a loss is the mean since the previous point. While the number of "
-            "steps doubles, there are at most four points. The last logged step also has a point."
+            "The course of the loss, as points `step:loss`. The loss of a point is the mean since the previous point. Each "
+            "doubling of the step number has at most four points. The last logged step also has a point."
         ),
         show=Show.TEXT,
         source="worker file of rank 0",
@@ -96,13 +96,13 @@ FINAL = (
         "FLOPs (HF)",
         "Floating-point work as the Trainer estimates it.",
         unit="FLOP",
-        leaves_out="Attention and PEFT. It counts padding and differs between FSDP versions: do not compute an efficiency from it.",
+        leaves_out="Attention and PEFT. Padding counts, and FSDP versions differ: do not compute an efficiency from this number.",
         where=Where.RAW,
     ),
     _final(
         "num_input_tokens_seen",
         "tokens seen",
-        "Input tokens as the Trainer counts them, if it was asked to.",
+        "Input tokens that the Trainer counted; only with include_num_input_tokens_seen.",
         unit="tokens, all devices",
         show=Show.COUNT,
         leaves_out="Whether padding is included depends on include_num_input_tokens_seen.",
@@ -113,7 +113,7 @@ MEMORY = (
     _memory(
         "mem_peak_torch_mem_alloc_in_bytes",
         "peak torch mem",
-        "Highest GPU memory held by tensors: running sum of the stage deltas plus each stage's peak.",
+        "Highest GPU memory that tensors held: for each stage, all deltas so far plus the stage's peak; the highest sum counts.",
         leaves_out="The allocator's reserve, contexts and communication buffers; ranks other than 0.",
         where=Where.FIRST | Where.KEPT | Where.COMPARED,
         order=170,

@@ -17,7 +17,7 @@ WORK = (
             "Operations per processed token that the mathematics of training needs. A trained matrix counts 6 × its weights, and a "
             "frozen matrix (such as the base model's under LoRA) 4 × its weights. The lm_head counts, the embedding look-up does "
             "not. Only the experts that a token uses count. Attention counts 12 × Σ over layers of (query "
-            "heads × head dim) × s, where s = Σ sᵢ² ÷ Σ sᵢ over samples. Causal attention needs half of that."
+            "heads × head dim) × s, where s = Σ sᵢ² ÷ Σ sᵢ over samples. For causal attention, half of this counts."
         ),
         unit="FLOP/token",
         source="the built model's architecture and the lengths of its sequences",
@@ -88,7 +88,7 @@ COMPARISON = (
             "train_loss ÷ train_loss of the baseline framework, minus 1. The baseline framework is `baseline`, "
             "else `none`, else the first framework configuration that has a loss. Only cells of one scenario that should learn "
             "alike are compared. A row beyond the tolerance is marked. If a run ended early, the losses are means over the steps "
-            "that both runs made (logged_losses). Along another axis, the other loss is that of the row that `compared_with` names."
+            "that both runs made (logged_losses). Along another axis, the loss is compared with that of the row in `compared_with`."
         ),
         unit="share",
         show=Show.SHARE,
@@ -101,8 +101,8 @@ COMPARISON = (
         (
             "Reason to doubt the row's speed. `faster but wrong`: the row is faster than the baseline and has a different loss. "
             "`other loss`: the loss differs, but the row is not faster. `loss not compared`: the baseline has no loss, or a run "
-            "ended early and the two runs logged no loss at a common step. If rows differ in an argument that changes what is "
-            "learned, there is no doubt about the loss."
+            "ended early and the two runs logged no loss at a common step. A different loss is not a reason for doubt if the rows "
+            "differ in an argument that changes what is learned."
         ),
         show=Show.TEXT,
         source="the table",

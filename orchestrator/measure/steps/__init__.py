@@ -184,7 +184,9 @@ class StepLines:
         if self.missing:
             return f"the lines of {self.missing} steps are missing in stdout; print a line for every step"
         if self.untimed and not self.found:
-            return f"{self.untimed} lines in stdout have a step, but neither seconds nor time; print one of them, too"
+            return (
+                f"{self.untimed} lines in stdout have a step, but neither seconds nor time; print seconds or time, too"
+            )
         return None
 
     def _read(self, line: bytes) -> dict[str, Any] | None:
@@ -220,7 +222,7 @@ class StepLines:
         if seconds is None and last is not None and before == number - 1:
             seconds = round(reading - last, 9)
             if seconds < 0:
-                raise ValueError("its time is before that of the line before")
+                raise ValueError("its time is earlier than the time of the previous line")
         if seconds is None:
             return None
         own = {"step": number, "t": None if reading is None else self.moment(reading), "s": seconds}

@@ -44,7 +44,7 @@ class Model(BaseModel):
 class Metric(Model):
     """The source of one number of a custom trainer."""
 
-    key: str | None = Field(None, description="Key in the JSON object, dots for nesting (`summary.tokens`).")
+    key: str | None = Field(None, description="Key in the JSON object; dots separate nested keys (`summary.tokens`).")
     column: str | None = Field(None, description="Column of the CSV file; the last row's value is taken.")
     pattern: str | None = Field(
         None, description="Regular expression with one group, searched in stdout; the last match counts."
@@ -56,18 +56,18 @@ class Custom(Model):
     """A training command of your own (`trainer: custom`)."""
 
     command: Annotated[tuple[str, ...], AfterValidator(value_types.not_empty)] = Field(
-        description="The command as a list; `{NAME}` is replaced by that argument of the experiment."
+        description="The command as a list; `{NAME}` is replaced by the value of the experiment's argument NAME."
     )
     launcher: Literal["accelerate", "none"] = Field(
         "accelerate", description="`accelerate`: start the command through accelerate; `none`: start it unchanged."
     )
     results: Annotated[str, AfterValidator(value_types.results)] = Field(
         "stdout",
-        description="Where the numbers are: `stdout` (last line, JSON), `file:NAME.json`, `file:NAME.csv`, or `log`.",
+        description="Place of the numbers: `stdout` (its last line is JSON), `file:NAME.json`, `file:NAME.csv`, or `log`.",
         json_schema_extra={"pattern": r"^(stdout|log|file:(?!/|(.*/)?\.\./).+\.(json|csv))$"},
     )
     metrics: dict[str, Metric] = Field(
-        default_factory=dict, description="Name of a Tunebench metric → where its value is read."
+        default_factory=dict, description="Name of a Tunebench metric → source of its value."
     )
 
     def record(self) -> CustomCommand:
@@ -79,7 +79,7 @@ class Measure(Model):
     """Settings of the steady state and of the early stop, in optimizer steps."""
 
     discard_steps: Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(value_types.refuse_bool)] | None = Field(
-        None, description="Warm-up: number of first steps that no speed includes. Default: detected."
+        None, description="Number of warm-up steps, which no speed includes. Default: detected."
     )
     at_least_steps: Whole | None = Field(
         None,
@@ -110,13 +110,13 @@ class RepeatsRange(Model):
     """Repeat an experiment until the interval of its speed is within ± `within`: at least `min` times and at most `max` times."""
 
     min: Annotated[int, Field(ge=2, le=1000), BeforeValidator(value_types.refuse_bool)] = Field(
-        3, description="Number of runs before the interval is checked."
+        3, description="Smallest number of runs."
     )
     max: Annotated[int, Field(ge=2, le=1000), BeforeValidator(value_types.refuse_bool)] = Field(
-        10, description="Number of runs at which the repeats end in any case."
+        10, description="Largest number of runs."
     )
     within: Share = Field(
-        description="Target for half the 95 % interval of the speed over runs, as a share of the speed, such as 1%."
+        description="Repeats end when half of the speed's 95 % interval over runs is at most this share of the speed, such as 1%."
     )
 
     @model_validator(mode="after")
@@ -149,24 +149,24 @@ class Scenario(Model):
     matrix: dict[str, AxisValues] = Field(default_factory=dict, description="Any argument as an axis: name → values.")
     zip: Zip = Field(
         (),
-        description="Axes that change together: the first value of each axis, then the second; or a list of such groups.",
+        description="Axes that change together: the first values of all axes, then the second values; or a list of such groups.",
     )
     include: tuple[dict[str, Any], ...] = Field((), description="Cells to add, or arguments for the cells that match.")
     exclude: tuple[dict[str, Any], ...] = Field(
-        (), description="Cells to leave out: all that match every key of an entry. `'>= 8192'` compares numbers."
+        (), description="Cells to leave out: all cells that match every key of an entry. `'>= 8192'` compares numbers."
     )
-    num_gpus: GpuCounts | None = Field(None, description="Training processes; one GPU each, or CPU processes.")
+    num_gpus: GpuCounts | None = Field(None, description="Training processes: one for each GPU, or CPU processes.")
     device: Device = Field(
-        Device.CUDA, description="`cuda`, `cpu`, or `auto`: GPUs if there are enough, else CPU processes."
+        Device.CUDA, description="`cuda`, `cpu`, or `auto` (GPUs if there are enough, else CPU processes)."
     )
     trainer: str | None = Field(
         None, description="huggingface (default), fms_hf_tuning, trl, script, custom, or your own."
     )
     script: Annotated[Words, AfterValidator(value_types.not_empty)] = Field(
-        (), description="Your own training script; in a list, the words after it come before the arguments."
+        (), description="Your own training script, or a list: the script, then words that come before the arguments."
     )
     module: Annotated[Words, AfterValidator(value_types.module)] = Field(
-        (), description="Your own training script as a module, such as `pkg.train`, started as by `python -m`."
+        (), description="Your own training script as a module, such as `pkg.train`, for `python -m`."
     )
     cwd: Literal["scenario"] | None = Field(
         None, description="`scenario`: start the script in the scenario file's folder. Default: a folder of the run."
@@ -201,7 +201,7 @@ class Scenario(Model):
         default_factory=dict,
         description="Values of axes that reports compare with, such as {optim: sgd}, or a framework configuration.",
     )
-    env: Environment = Field(default_factory=dict, description="Environment variables of the run; null unsets one.")
+    env: Environment = Field(default_factory=dict, description="Environment variables; null unsets a variable.")
     custom: Custom | None = Field(None, description="The command of `trainer: custom`.")
 
     def trainer_name(self) -> str:
@@ -228,7 +228,7 @@ class DataProcessing(Model):
         min_length=1,
         description="`builtin:stdlib-docs`, `builtin:synthetic`, a local file or folder, or a hub name.",
     )
-    dataset_split: str = Field("train", description="Split, with a slice if wanted: `train[:2000]`.")
+    dataset_split: str = Field("train", description="Split, or a slice of a split (`train[:2000]`).")
     formatting: Literal["instruct", "none"] | None = Field(
         "instruct", description="Instruction template, if there is no chat template."
     )
@@ -237,9 +237,9 @@ class DataProcessing(Model):
         False, description="Prepare token ids instead of text. The built-in trainer always gets token ids."
     )
     input_field: str = Field("input", description="Field with the context of the instruction.")
-    dataset_text_field: str = Field("output", description="Field with the answer, and name of the prepared text.")
-    response_field: str | None = Field(None, description="Field whose text is the only text with a loss.")
-    response_template: str | None = Field(None, description="The loss is computed only on the text after this text.")
+    dataset_text_field: str = Field("output", description="Field with the answer. The prepared text has the same name.")
+    response_field: str | None = Field(None, description="The loss is computed only on the text of this field.")
+    response_template: str | None = Field(None, description="The loss is computed only on what follows this text.")
     samples: Whole | None = Field(None, description="Rows of `builtin:synthetic`.")
     seed: Annotated[int, BeforeValidator(value_types.refuse_bool)] = Field(
         0, description="Seed of `builtin:synthetic`."
@@ -265,9 +265,9 @@ class FrameworkFile(Model):
     """A framework configuration: a named bundle of settings that make training fast."""
 
     description: str = Field("", description="One sentence on the effect of the configuration.")
-    arguments: Arguments = Field(default_factory=dict, description="Trainer arguments; null removes one.")
+    arguments: Arguments = Field(default_factory=dict, description="Trainer arguments; null removes an argument.")
     accelerate: dict[str, Any] = Field(default_factory=dict, description="Changes to the accelerate configuration.")
-    env: Environment = Field(default_factory=dict, description="Environment variables; null unsets one.")
+    env: Environment = Field(default_factory=dict, description="Environment variables; null unsets a variable.")
     requires: Annotated[Words, AfterValidator(value_types.requirements)] = Field(
         (), description="Packages that must be installed, with version ranges where needed."
     )

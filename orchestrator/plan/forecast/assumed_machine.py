@@ -40,5 +40,5 @@ def _gpu(word: str, text: str) -> tuple[str, int]:
     longer = [name for name in GPU_TYPES if name.lower().startswith(word.lower())]
     shorter = [name for name in GPU_TYPES if word.lower().startswith(f"{name}-".lower())]
     nearest = max(shorter, key=len, default=word.upper())  # H100 for H100-80GB
-    hint = f"; there are {' and '.join(longer)}" if longer else suggestion(nearest, GPU_TYPES)
-    raise SelectionError(f"--assume {text}: there is no GPU type {word!r}{hint}, or a capacity such as 80GiB")
+    hint = f"; write {' or '.join(longer)}" if longer else suggestion(nearest, GPU_TYPES)
+    raise SelectionError(f"--assume {text}: {word!r} is not a GPU type{hint}, or a capacity such as 80GiB")

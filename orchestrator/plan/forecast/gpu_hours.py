@@ -82,7 +82,7 @@ def _peak(experiment: Experiment, machine: Machine, shape: ModelShape) -> float:
 def _assumed(experiment: Experiment, shape: ModelShape) -> Measured:
     kind = kind_of(experiment)
     if kind.offloaded:
-        raise NotKnown("with weights on the host, the speed is the host's")
+        raise NotKnown("with weights on the host, the host limits the speed")
     factors = {
         "quantised": QUANTISED if kind.quantised else None,
         "checkpointed": CHECKPOINTED if kind.checkpointed else None,

@@ -57,7 +57,7 @@ def outlook_of(*, fit: bool, gpu_memory: str | None, machine: Machine, results: 
     """Return the outlook that the options of `plan` request, or None. Raises SelectionError if the options exclude each other."""
     if machine.assumed:
         if gpu_memory is not None:
-            raise SelectionError("--assume has the GPUs' memory; leave --gpu-memory out")
+            raise SelectionError("--assume already gives the GPUs' memory; leave --gpu-memory out")
         return MachineOutlook(machine=machine, earlier=EarlierRuns.of(results) if results else EarlierRuns())
     if gpu_memory is not None:
         return MemoryOutlook(memory_bytes=memory_fit.parse_memory(gpu_memory))
@@ -146,7 +146,7 @@ class MachineOutlook:
             *_reason_lines(found),
             *_hours_lines(found),
             *memory_fit.unmeasured_line(one.memory for one in found if one.memory),
-            "The plan is for that machine: packages, models and data of this one were not checked.",
+            "The plan is for the assumed machine: packages, models and data of this machine were not checked.",
         ]
 
     def _states_line(self, found: Sequence[Forecast]) -> str:

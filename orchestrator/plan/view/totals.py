@@ -27,7 +27,9 @@ def summary(plan: Plan, *, outlook: Outlook | None = None) -> list[str]:
         same = Counter(duplicate.id for duplicate in plan.collapsed)
         examples = ", ".join(f"{name} ({times + 1}×)" for name, times in same.most_common(3))
         more = ", …" if len(same) > 3 else ""
-        lines.append(f"{counted(len(plan.collapsed), 'duplicate')} left out, each runs once: {examples}{more}")
+        lines.append(
+            f"left out: {counted(len(plan.collapsed), 'duplicate')}; each of these experiments runs once: {examples}{more}"
+        )
     if not (outlook and outlook.elsewhere):
         lines += _reasons(experiments)
     if outlook is not None:

@@ -79,7 +79,7 @@ _PACKED = "not a text, so names in it cannot be hidden; `tunebench report --form
 
 def _of_experiment(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
     if not SAFE_ID.fullmatch(folder.name) or not folder.is_dir():
-        yield LeftOut(path=name, why="not a name of an experiment")
+        yield LeftOut(path=name, why="its name is not the id of an experiment")
         return
     if redact(folder.name) != folder.name:
         yield LeftOut(path="experiments/***", why="its name contains a secret")

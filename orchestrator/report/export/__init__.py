@@ -57,5 +57,5 @@ def _plain_errors(to: str) -> Iterator[None]:
             raise
         why = str(error).strip().splitlines() or [type(error).__name__]
         raise OrchestratorError(
-            f"{to} refused: {why[0]:.500}; runs that were sent stay there, and the same command sends the rest"
+            f"{to} refused: {why[0]:.500}; runs that were sent stay in the tracker, and the same command sends the rest"
         ) from error

@@ -73,8 +73,8 @@ class _Experiment:
         known = client.get_experiment_by_name(name)
         if known is not None and known.lifecycle_stage != "active":
             raise OrchestratorError(
-                f"MLflow's experiment {name!r} was deleted, and its name is still taken; restore it there, or name another "
-                "with --experiment"
+                f"MLflow's experiment {name!r} was deleted, and its name is still taken; restore it in MLflow, or name "
+                "another experiment with --experiment"
             )
         self._id = known.experiment_id if known is not None else client.create_experiment(name, artifacts)
 

@@ -59,9 +59,7 @@ class _EventFiles:
             writer.write(event.SerializeToString())
         _place(self._file(run), content.getvalue())
         beyond = dict.fromkeys(name for name, point in _points(run) if abs(point.value) > _LARGEST)
-        return [
-            f"{name} has values beyond the range of a 32-bit float: they are left out of its chart" for name in beyond
-        ]
+        return [f"{name} has values beyond the range of a 32-bit float; its chart leaves them out" for name in beyond]
 
     def _file(self, run: TrackerRun) -> Path:
         return self._root / _file_name(run.experiment) / _file_name(run.name) / EVENTS_FILE

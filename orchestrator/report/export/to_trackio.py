@@ -30,8 +30,8 @@ def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
     for name in ELSEWHERE:
         if os.environ.get(name):
             raise OrchestratorError(
-                f"{name} is set, but Tunebench sends runs to Trackio only in a local folder, where it can see which runs exist; "
-                "unset it, export, then send the project on with `trackio sync`"
+                f"{name} is set, but Tunebench exports to Trackio only into a local folder, where it can see which runs exist; "
+                f"unset {name}, export, then upload the project with `trackio sync`"
             )
     if destination is not None:
         os.environ[FOLDER_VARIABLE] = str(outside_of_results(Path(destination)))  # read once, by the import

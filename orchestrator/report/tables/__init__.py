@@ -46,7 +46,7 @@ def benchmarks(
         first = always_shown(table.experiments, drop=unwanted)
         split = varying(table.experiments, keep=(*keep, *first), drop=(*drop, *DETAILS))
         return as_markdown.text(split, table.warnings, highlights=highlights, kept=(*requested, *first))
-    raise SelectionError(f"{form!r}: there is no such format of a report; choose {', '.join(FORMATS)}")
+    raise SelectionError(f"{form!r} is not a format of a report; choose {', '.join(FORMATS)}")
 
 
 def _always_in_files(table: ResultsTable) -> Iterator[str]:

@@ -30,7 +30,7 @@ def text(view: View, form: str) -> str:
         shown = shown_to_people(view)
         notes = "".join(f"\n\n{sentence(note)}." for note in shown.notes)
         return f"{sentence(shown.title)}:\n\n{as_markdown.grid(shown.frame, named=shown.named)}{notes}\n"
-    raise SelectionError(f"{form!r}: pivots and groups have no such format; choose csv, json or markdown")
+    raise SelectionError(f"{form!r} is not a format of pivots and groups; choose csv, json or markdown")
 
 
 def terminal(view: View, *, width: int) -> RenderableType:

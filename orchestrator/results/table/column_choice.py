@@ -98,7 +98,7 @@ def no_such(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     headed = [repr(column) for column in known if metric(column).label == name]
     if headed:
-        return f"there is no column {name!r} here; that is the heading of {' and '.join(headed)}"
+        return f"there is no column {name!r} here; {name!r} is the heading of {' and '.join(headed)}"
     return f"there is no column {name!r} here{suggestion(name, known)}"
 
 

@@ -38,7 +38,7 @@ def run_rows(stored: StoredExperiment, warnings: list[str]) -> list[tuple[Job, R
         run.job.experiment_id != stored.experiment.id for run in stored.runs
     ):
         name = f"{stored.experiment.id!r:.200}"
-        warnings.append(f"an experiment with the id {name} is left out: that is not its folder's name")
+        warnings.append(f"the experiment with the id {name} is left out: its folder has another name")
         return None
     ended = ((run.job, run.record) for run in stored.runs if run.record is not None)
     made = ((job, record, run_row(stored.experiment, job, record, warnings)) for job, record in ended)
@@ -123,6 +123,6 @@ def formulas(all_rows: Iterable[Row]) -> list[str]:
     if formula is None:
         return []
     return [
-        f"a spreadsheet would run cells of the CSV files as formulas, such as {formula!r:.80}: "
-        "load the files there with all columns as text"
+        f"a spreadsheet would run some cells of the CSV files as formulas, such as {formula!r:.80}; "
+        "when you load the files there, make all columns text"
     ]

@@ -132,7 +132,7 @@ def _headline(frame: pd.DataFrame, option: str) -> str:
     for name in HEADLINES:
         if name in frame and frame[name].notna().any():
             return name
-    raise SelectionError(f"{option}: no experiment has a speed here; name a metric behind {BY!r}")
+    raise SelectionError(f"{option}: no experiment has a speed here; write {BY!r} and a metric after the columns")
 
 
 def _columns_of(frame: pd.DataFrame, words: Iterable[str], option: str) -> list[str]:

@@ -89,7 +89,7 @@ def matrix_facts(model: Any) -> dict[str, Any]:
     counts = {int(matrix.experts) for matrix in all_matrices if matrix.experts}
     per_token = getattr(config, "num_experts_per_tok", None)
     if len(counts) > 1 or (counts and not isinstance(per_token, int)):
-        raise Unknown("how many experts a token meets")
+        raise Unknown("how many experts a token uses")
     numbers: Counter[str] = Counter()
     for matrix in all_matrices:
         numbers["expert_" * bool(matrix.experts) + ("trainable" if matrix.trainable else "frozen")] += matrix.numbers
@@ -128,7 +128,7 @@ def check_flow(model: Any, first_layer: Any) -> None:
     trained = any(parameter.requires_grad for part in (first_layer, *tables) for parameter in part.parameters())
     hooks = (vars(module).get(name) for module in model.modules() for name in INPUT_HOOKS)
     if not trained and not any(hooks):
-        raise Unknown("how many layers lie below the first trainable weight")
+        raise Unknown("how many layers come before the first trainable weight")
 
 
 def is_a(module: Any, name: str) -> bool:
@@ -207,7 +207,7 @@ def attention_facts(model: Any) -> dict[str, Any]:
     named = [(module, sizes_of(module)) for module in model.modules() if "Attention" in type(module).__name__]
     modules, sizes = [module for module, size in named if size], [size for _, size in named if size]
     if not modules or len(modules) != config.num_hidden_layers:
-        raise Unknown(f"attention in {config.num_hidden_layers} layers: {len(modules)} have a kind that is known")
+        raise Unknown(f"{len(modules)} of {config.num_hidden_layers} layers have a known kind of attention")
     causal = {getattr(module, "is_causal", by_name(model)) for module in modules}
     if len(causal) > 1 or None in causal:
         raise Unknown("whether attention is causal")
@@ -235,7 +235,7 @@ def sizes_of(attention: Any) -> Optional[tuple[int, int, int]]:
     output = next((part for part in (getattr(attention, name, None) for name in OUTPUTS) if part is not None), None)
     width = first(output, "in_features", "nx")
     if width not in (None, heads * values):
-        raise Unknown(f"{heads} heads of {values} do not make the {width} numbers that leave the attention")
+        raise Unknown(f"{heads} heads of size {values} do not make up the attention's output of size {width}")
     return heads, keys, values
 
 

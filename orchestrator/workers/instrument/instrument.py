@@ -242,7 +242,9 @@ def start() -> None:
     try:
         recorder = part("recorder").Recorder(folder, load=part, started=STARTED)
     except ValueError as error:
-        sys.exit(f"error: TUNEBENCH_MEASURE must be a mapping as JSON, TUNEBENCH_TOGGLE_STEPS a whole number: {error}.")
+        sys.exit(
+            f"error: TUNEBENCH_MEASURE must be a JSON mapping, TUNEBENCH_TOGGLE_STEPS must be a whole number: {error}."
+        )
     # If the kernel kills this process, its id is in this file. A full disk is ignored.
     with contextlib.suppress(OSError), open(os.path.join(folder, "pids.txt"), "a", encoding="ascii") as file:
         file.write(f"{os.getpid()}\n")

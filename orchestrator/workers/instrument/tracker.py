@@ -29,7 +29,7 @@ def stage_of_caller(stages: Mapping[str, str]) -> str:
         if frame.f_code.co_name in stages:
             return str(stages[frame.f_code.co_name])
         frame = frame.f_back  # type: ignore[assignment]
-    raise ValueError(f"was called from none of {', '.join(stages)}")
+    raise ValueError(f"the caller of the memory tracker is none of {', '.join(stages)}")
 
 
 def always_on(original: Any) -> Any:

@@ -159,7 +159,7 @@ def compiled(chat_template: str) -> Any:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError as error:
         raise PreparationError(
-            "a chat_template needs the package jinja2; install it where the data are made."
+            "a chat_template needs the package jinja2; install it in the environment that prepares the data."
         ) from error
 
     def refuse(message: str) -> None:

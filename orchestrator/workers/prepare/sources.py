@@ -145,7 +145,7 @@ def through_datasets(name: str, loader: str, split: Optional[str], **options: An
     except ImportError as error:
         raise PreparationError(
             f"{options.get('data_files', name)!r} needs the package datasets, which is not installed; "
-            "install it in the environment that trains, or use a JSON file or builtin: data."
+            "install it in the training environment, or use a JSON file or builtin: data."
         ) from error
     try:
         rows = getattr(datasets, loader)(name, **({"split": split} if split else {}), **options)

@@ -64,7 +64,9 @@ def load_tokens(folder: str) -> tuple[Tokens, dict[str, Any]]:
         with np.load(tokens_path) as arrays:
             return Tokens(arrays["input_ids"], arrays["labels"], arrays["offsets"]), manifest
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
-        raise DataError(f"{tokens_path} is damaged ({error}); delete its folder, and it is prepared anew.") from error
+        raise DataError(
+            f"{tokens_path} is damaged ({error}); delete its folder, and the data are prepared anew."
+        ) from error
 
 
 def truncated(tokens: Tokens, limit: Optional[int]) -> Tokens:
@@ -143,7 +145,7 @@ def build_rows(own: Own, tokens: Tokens, *, attention: Optional[str]) -> Any:
     apart = sees_borders(attention)
     if own.padding_free and not apart:
         raise ArgumentError(
-            f"--padding_free needs an attention that separates samples, which {attention or 'this one'} does from "
+            f"--padding_free needs an attention that separates samples: {attention or 'this one'} does so only from "
             "transformers 4.53 on; use flash_attention_2, or a newer transformers."
         )
     rows = truncated(tokens, None if own.packing else own.max_seq_len)

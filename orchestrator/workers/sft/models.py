@@ -166,7 +166,7 @@ def quantization_options(own: Own, config: Any) -> dict[str, Any]:
     if own.quantization == "gptq":
         method = ready.get("quant_method") if isinstance(ready, dict) else getattr(ready, "quant_method", None)
         if str(getattr(method, "value", method)) != "gptq":
-            raise ArgumentError(f"--quantization gptq needs a GPTQ model, which {own.model_name_or_path!r} is not.")
+            raise ArgumentError(f"--quantization gptq needs a GPTQ model, and {own.model_name_or_path!r} is not one.")
         return {"device_map": here}
     if own.quantization is None:
         return {"device_map": here} if ready else {}
@@ -187,7 +187,7 @@ def require(package: str, wanted_by: str) -> None:
     import importlib.util
 
     if importlib.util.find_spec(package) is None:
-        raise ArgumentError(f"{wanted_by} needs the package {package}; install it in the environment that trains.")
+        raise ArgumentError(f"{wanted_by} needs the package {package}; install it in the training environment.")
 
 
 def adapt(model: Any, own: Own, *, checkpointing: bool, reentrant: bool) -> Any:

@@ -205,9 +205,11 @@ def _refuse_quantized(training: Training, form: str, weight: int) -> None:
     if training.adapters is None:
         raise NotKnown("quantised weights without LoRA")  # the trainer refuses such weights
     if training.shape.experts:
-        raise NotKnown("quantised weights with experts, which bitsandbytes leaves as they are and PEFT makes float32")
+        raise NotKnown(
+            "quantised weights with experts: bitsandbytes does not quantise experts, and PEFT makes them float32"
+        )
     if not training.autocast or weight != training.compute_bytes:
-        raise NotKnown("quantised weights without autocast to the type of dtype")
+        raise NotKnown("quantised weights without autocast, or with another type in dtype than in autocast")
     if training.sharded or training.compiled or training.liger or training.attention is Attention.EAGER:
         raise NotKnown("quantised weights with FSDP, compilation, Liger or eager attention")
 
@@ -217,17 +219,19 @@ def _refuse_combinations(training: Training, attention: str) -> None:
     adapters, shape = training.adapters, training.shape
     if training.compiled:
         if training.checkpointed or training.liger or training.attention is Attention.EAGER or shape.head_norms:
-            raise NotKnown("compilation with checkpointing, Liger, eager attention, or norms on queries and keys")
+            raise NotKnown(
+                "compilation together with any of these: checkpointing, Liger, eager attention, norms on queries and keys"
+            )
         if attention.startswith("flash"):
             raise NotKnown("compilation with flash attention")
         if adapters is not None and (adapters.dropout or len(adapters.targets) < len(shape.matrices)):
-            raise NotKnown("compilation with LoRA on only some matrices, or with dropout")
+            raise NotKnown("compilation with LoRA that adapts only some matrices or has dropout")
         if training.casts and adapters is not None:
             raise NotKnown("compilation with LoRA under autocast of float32 weights")
     if shape.experts and (training.compiled or training.compute_bytes != 2 or training.weight_bytes != 2):
-        raise NotKnown("a mixture of experts that is compiled, or with float32 weights")
+        raise NotKnown("a mixture of experts with compilation or float32 weights")
     if training.liger and (shape.family not in LIGER_FAMILIES or training.weight_bytes != 2):
-        raise NotKnown("Liger for this model or with float32 weights")
+        raise NotKnown("Liger for this model, or Liger with float32 weights")
     if training.optimizer not in OPTIMIZERS:
         raise NotKnown(f"optimizer {training.optimizer}")
     if training.sharded:

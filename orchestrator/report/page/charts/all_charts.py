@@ -104,7 +104,7 @@ def _series(
     notes = []
     if over:
         notes.append(
-            f"The page has room for the series of {len(drawn):,} runs; those of {over:,} more are in their folders."
+            f"The page has room for the series of {len(drawn):,} runs; the series of {over:,} more runs are only in their folders."
         )
     if too_large:
         notes.append(

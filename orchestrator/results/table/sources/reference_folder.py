@@ -42,7 +42,7 @@ def read(root: Path) -> tuple[list[Row], list[str]]:
     for folder in sorted(_folders(root), key=_number):
         row = _row(folder, names)
         if row is None:
-            warnings.append(f"{folder.name} holds neither results.json nor command.sh: left out.")
+            warnings.append(f"{folder.name} is left out: it has neither results.json nor command.sh.")
         else:
             rows.append(row)
             warnings += [f"{folder.name}: {caveat.sentence}" for caveat in row.warnings]
