@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.campaign.status.campaign import chosen
-from orchestrator.files import reading
 from orchestrator.files.printable_text import printable
 from orchestrator.records import Job, JobState
 from orchestrator.results import claims
@@ -104,12 +103,11 @@ def _owner(job: Job, deadline: float) -> Owner | None:
     claim = claims.read_claim(job.run_dir)
     while True:
         try:
-            owner = Owner(**reading.read_json(job.folder.owner, limit=reading.CLAIM_BYTES))
-            return owner if isinstance(owner.pid, int) and owner.pid > 0 else None
+            return claims.read_owner(job.run_dir)
         except FileNotFoundError:
             if claim is not None and not claim.owner.is_here():
                 return claim.owner
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError):
             return None
         if time.monotonic() >= deadline or claims.state(job.run_dir) is not JobState.RUNNING:
             return None

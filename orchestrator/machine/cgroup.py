@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.machine.child_environment import checked_marker
+
 MEMBERS, KILL, MEMORY_EVENTS, MEMORY_CONTROL = "cgroup.procs", "cgroup.kill", "memory.events", "memory.oom_control"
 # The controllers whose hierarchies are tried; "" is version 2. `memory` is first, since it also counts the processes that the
 # kernel kills.
@@ -69,7 +71,7 @@ class ControlGroup:
 def create(marker: str) -> ControlGroup | None:
     """Make a group below this process's group. Return None if the user may not make one."""
     for folder in _own_folders():
-        group = ControlGroup(path=folder / f"tunebench-{marker}")
+        group = ControlGroup(path=folder / _name(marker))
         try:
             group.path.mkdir()
         except OSError:
@@ -87,12 +89,16 @@ def find(marker: str, *, noted: Path | None = None) -> ControlGroup | None:
 
     `noted` is the group's path from the notes of a run. Without it, only groups below the groups of this process are found.
     """
-    name = f"tunebench-{marker}"
+    name = _name(marker)
     paths = [folder / name for folder in _own_folders()]
     if noted is not None and noted.name == name and ".." not in noted.parts:  # read from a file
         with suppress(OSError):
             paths += [noted for point, _ in _mounts().values() if noted.is_relative_to(point)]
     return next((ControlGroup(path=path) for path in paths if (path / MEMBERS).exists()), None)
+
+
+def _name(marker: str) -> str:
+    return f"tunebench-{checked_marker(marker)}"
 
 
 def memory_kills_around() -> int:

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from orchestrator.errors import LaunchError
 from orchestrator.machine import cgroup, process_tree
-from orchestrator.machine.child_environment import MARKER, applied, child_environment
+from orchestrator.machine.child_environment import MARKER, applied, checked_marker, child_environment
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Command, Limit, ProcessOutcome
 
@@ -55,7 +55,7 @@ def run(
     `before_ending` is called while the tree still lives. The command's files must exist already. Raise LaunchError if the
     command cannot be started.
     """
-    marker = command.env.get(MARKER) or uuid.uuid4().hex
+    marker = checked_marker(command.env.get(MARKER, uuid.uuid4().hex))
     with StopSignals() if stop is None else nullcontext(stop) as held:
         started_at = time.time()
         if held.received is not None:

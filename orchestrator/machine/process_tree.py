@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from orchestrator.machine import cgroup, process_identity
-from orchestrator.machine.child_environment import MARKER
+from orchestrator.machine.child_environment import MARKER, checked_marker
 from orchestrator.records import RunFolder
 
 if TYPE_CHECKING:
@@ -125,10 +125,11 @@ def members(
 ) -> list[psutil.Process]:
     """Return the living processes of a tree, without this process, its ancestors and its sidecars.
 
-    Give the run's `folder` only if its `run-one` was killed.
+    Give the run's `folder` only if its `run-one` was killed. Raise ValueError for a marker that no run can have.
     """
     import psutil
 
+    checked_marker(marker)
     tree = {process.pid: process for process in psutil.process_iter() if _belongs(process, marker, root)}
     group = cgroup.find(marker, noted=process_identity.noted(folder.processes).group if folder else None)
     for pid in (*(group.members() if group else ()), *(_left_behind(folder) if folder else ())):

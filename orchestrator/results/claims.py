@@ -28,7 +28,9 @@ import psutil
 
 from orchestrator.files import reading, writing
 from orchestrator.machine import process_identity as identity
-from orchestrator.records import Job, JobState, RunFolder
+from orchestrator.machine.child_environment import checked_marker
+from orchestrator.measure.steps import LATEST
+from orchestrator.records import Job, JobState, RunFolder, load
 
 # Seconds between two touches of the heartbeat.
 HEARTBEAT_S = 30.0
@@ -53,6 +55,10 @@ class Owner:
     pid: int
     start_time: float
     pid_namespace: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.pid < 2**31:
+            raise ValueError("no process has this number")
 
     def is_here(self) -> bool:
         """Return whether this process can find out if the owner is running.
@@ -82,6 +88,11 @@ class Claim:
     claimed_at: float
     owner: Owner
     details: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        checked_marker(self.marker)
+        if not 0 <= self.claimed_at < LATEST:
+            raise ValueError("no run was claimed at this time")
 
 
 def this_process() -> Owner:
@@ -185,7 +196,7 @@ def silence_s(run_dir: Path, clock: Clock) -> float | None:
     """
     folder = RunFolder(run_dir)
     changes = [_modified(path) for path in (folder.heartbeat, folder.owner, folder.claim)]
-    if not any(changes):
+    if all(change is None for change in changes):
         changes = [_modified(run_dir)]
     now = clock(run_dir)
     if now is None:
@@ -221,40 +232,22 @@ def file_servers_clock(folder: Path) -> float | None:
 
 def read_claim(run_dir: Path) -> Claim | None:
     """Return the content of `job.json`; None if it is missing or not a claim."""
-    fields = _read_object(RunFolder(run_dir).claim)
-    try:
-        return Claim(**{**fields, "owner": _owner(fields["owner"])})
-    except (KeyError, TypeError):
-        return None
+    with suppress(OSError, ValueError):
+        return load(Claim, reading.read_bytes(RunFolder(run_dir).claim, limit=reading.CLAIM_BYTES))
+    return None
+
+
+def read_owner(run_dir: Path) -> Owner:
+    """Return the content of `owner.json`. Raise OSError if it is missing, or ValueError if it does not describe a process."""
+    return load(Owner, reading.read_bytes(RunFolder(run_dir).owner, limit=reading.CLAIM_BYTES))
 
 
 def owners(run_dir: Path) -> tuple[Owner, ...]:
     """Return a tuple with the owner: `run-one`, or the claiming process until `run-one` starts. An unknown owner is left out."""
-    fields = _read_object(RunFolder(run_dir).owner)
-    if not fields:
-        written = read_claim(run_dir)
-        return () if written is None else (written.owner,)
-    try:
-        return (_owner(fields),)
-    except TypeError:
-        return ()
-
-
-def _owner(fields: Mapping[str, Any]) -> Owner:
-    """Return the owner with these fields. Raise TypeError for others than a process has, since its number is used in paths."""
-    owner = Owner(**fields)
-    is_number = type(owner.pid) is int and 0 < owner.pid < 2**31
-    if not is_number or not all(isinstance(text, str) for text in (owner.host, owner.boot_id)):
-        raise TypeError("these fields do not describe a process")
-    return owner
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        fields = reading.read_json(path, limit=reading.CLAIM_BYTES)
-    except (OSError, ValueError):
-        return {}
-    return fields if isinstance(fields, dict) else {}
+    with suppress(OSError, ValueError):
+        return (read_owner(run_dir),)
+    written = read_claim(run_dir)
+    return () if written is None else (written.owner,)
 
 
 def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:

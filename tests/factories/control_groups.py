@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from orchestrator.machine import cgroup
 
 
-def small_group(name: str) -> cgroup.ControlGroup:
+def small_group() -> cgroup.ControlGroup:
     """Make a control group of 64 MiB of memory, or skip the test where that cannot be had."""
-    group = cgroup.create(name)
+    group = cgroup.create(uuid.uuid4().hex)
     if group is None:
         pytest.skip("nobody may make a control group here")
     files = (group.path / file for file in ("memory.max", "memory.limit_in_bytes"))

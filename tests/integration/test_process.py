@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 
 import pytest
 from factories.control_groups import small_group
@@ -17,6 +18,9 @@ from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.process_tree import end_tree
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Command, Limit
+
+# Of this run of the tests only: others on the machine may run the same tests.
+THE_RUN = uuid.uuid4().hex
 
 
 def command(tmp_path, *argv, **env):
@@ -129,25 +133,25 @@ def test_a_sidecar_is_ended_when_the_block_fails_and_it_ignores_term(tmp_path):
 @pytest.mark.parametrize("timeout_s", [None, 0.5])
 def test_a_sidecar_outlives_the_run_whose_marker_it_carries(tmp_path, monkeypatch, timeout_s):
     """To see what the run gives back, also when the run is ended."""
-    monkeypatch.setenv(MARKER, "the-run")
+    monkeypatch.setenv(MARKER, THE_RUN)
     watching = "import time; print('x', flush=True); time.sleep(600)"
     with process.sidecar([sys.executable, "-c", watching], tmp_path / "s") as child:
         wait_for(tmp_path / "s")
         code = "pass" if timeout_s is None else "import time; time.sleep(600)"
-        outcome = run(tmp_path, "-c", code, timeout_s=timeout_s, **{MARKER: "the-run"})
+        outcome = run(tmp_path, "-c", code, timeout_s=timeout_s, **{MARKER: THE_RUN})
         assert outcome.limit is (None if timeout_s is None else Limit.WALL)
         assert lives(child.pid)
     assert not lives(child.pid)
 
 
 def test_a_sidecar_whose_owner_died_is_found_by_its_marker(tmp_path, monkeypatch):
-    monkeypatch.setenv(MARKER, "the-run")
+    monkeypatch.setenv(MARKER, THE_RUN)
     watching = "import time; print('x', flush=True); time.sleep(600)"
     with process.sidecar([sys.executable, "-c", watching], tmp_path / "s") as child:
         wait_for(tmp_path / "s")
-        another = "import sys; from orchestrator.machine.process_tree import end_tree; print(end_tree('the-run'))"
+        another = "import sys; from orchestrator.machine.process_tree import end_tree; print(end_tree(sys.argv[1]))"
         env = {name: value for name, value in os.environ.items() if name != MARKER}
-        subprocess.run([sys.executable, "-c", another], env=env, check=True, timeout=30)
+        subprocess.run([sys.executable, "-c", another, THE_RUN], env=env, check=True, timeout=30)
         assert child.wait(30) is not None
 
 
@@ -166,7 +170,7 @@ def test_capture():
 
 @pytest.mark.usefixtures("impatient")
 def test_leftovers_of_a_killed_run_are_found_by_their_marker(tmp_path):
-    program, marker = tree_program(tmp_path), "marker-of-this-test"
+    program, marker = tree_program(tmp_path), THE_RUN
     env = {**os.environ, "TUNEBENCH_RUN": marker, "STUBBORN": "1"}
     root = subprocess.Popen([sys.executable, str(program), str(tmp_path), "2"], env=env)
     wait_for(*(tmp_path / f"pid-{depth}" for depth in range(3)))
@@ -192,6 +196,14 @@ while not os.path.exists(sys.argv[1]) or not os.path.getsize(sys.argv[1]):
 """A daemon without its parent's session, marker or variables."""
 
 
+@pytest.mark.parametrize("marker", [None, "", "the-run", "0" * 31, "0" * 32 + "\n", 7])
+def test_nobody_is_found_by_a_marker_that_no_run_has(marker, tmp_path):
+    """Every process without the variable has the marker None."""
+    for search in (process_tree.members, cgroup.find, lambda marker: run(tmp_path, "-c", "pass", **{MARKER: marker})):
+        with pytest.raises(ValueError, match="32 hexadecimal digits"):
+            search(marker)
+
+
 def test_a_daemon_that_slipped_away_is_found_by_who_adopts_orphans(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\n"
@@ -209,24 +221,24 @@ def test_a_daemon_that_slipped_away_is_found_by_who_adopts_orphans(tmp_path):
 
 
 def test_a_daemon_that_slipped_away_is_found_by_its_control_group(tmp_path):
-    group = cgroup.create("a-test-of-process")
+    group = cgroup.create(THE_RUN)
     if group is None:
         pytest.skip("nobody may make a control group here")
     slips = Command(
         argv=(sys.executable, "-c", SLIPS_AWAY, str(tmp_path / "daemon")),
-        env={MARKER: "a-test-of-process"},
+        env={MARKER: THE_RUN},
         cwd=tmp_path,
     )
     outcome = process.run(slips, stdout=tmp_path / "o", stderr=tmp_path / "e", group=group)
     assert (outcome.exit_code, outcome.survivors, outcome.memory_kills) == (0, (), 0)
     assert not lives(int((tmp_path / "daemon").read_text()))
-    assert not group.path.exists() and cgroup.find("a-test-of-process") is None
+    assert not group.path.exists() and cgroup.find(THE_RUN) is None
 
 
 def test_what_the_kernel_kills_for_memory_is_known_of_this_tree(tmp_path):
-    group = small_group("a-test-of-memory")
+    group = small_group()
     hungry = "x = [bytearray(2**20) for _ in range(512)]"
-    command = Command(argv=(sys.executable, "-c", hungry), env={MARKER: "a-test-of-memory"}, cwd=tmp_path)
+    command = Command(argv=(sys.executable, "-c", hungry), env={}, cwd=tmp_path)
     outcome = process.run(command, stdout=tmp_path / "o", stderr=tmp_path / "e", group=group)
     assert outcome.signal == signal.SIGKILL and outcome.memory_kills == 1
 

@@ -136,7 +136,7 @@ def may_read_the_kernels_log() -> bool:
 
 @pytest.mark.skipif(not may_read_the_kernels_log(), reason="nobody may read the kernel's log here")
 def test_a_process_that_the_kernel_really_killed_is_named() -> None:
-    group = small_group("a-test-of-the-kernels-log")
+    group = small_group()
     with kernel_log.open_kernel_log() as log:
         with group.entered():
             hungry = subprocess.Popen([sys.executable, "-c", "x = [bytearray(2**20) for _ in range(512)]"])

@@ -243,6 +243,38 @@ def test_a_folder_without_a_claim_is_lost(store):
     assert claims.state(job.run_dir) is JobState.LOST
 
 
+ODD_CLAIMS = [{"marker": marker} for marker in (None, 7, [], "", "/../../x", "0" * 31, "0" * 32 + "\n")]
+ODD_CLAIMS += [{"claimed_at": moment} for moment in (None, "x", [1], -1, 1e300, float("nan"))]
+ODD_CLAIMS += [{"repeat": "x"}, {"details": [1]}, {"owner": None}]
+
+
+@pytest.mark.parametrize("odd", ODD_CLAIMS, ids=str)
+def test_a_claim_with_a_value_that_cannot_be_is_none(store, odd):
+    """Above all, one without a marker must not name every process without the variable."""
+    store.add([experiment()])
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test") == claims.read_claim(job.run_dir)
+    content = json.loads(job.folder.claim.read_text())
+    job.folder.claim.write_text(json.dumps({**content, **odd}))
+    assert claims.read_claim(job.run_dir) is None
+    assert claims.state(job.run_dir) is JobState.LOST and unfinished_record(job).status is Status.LOST
+    assert "job.json: missing or damaged" in Reader(store).look().warnings[0]
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 2**31, 2**70, "x", None])
+@pytest.mark.parametrize("name", ["owner.json", "job.json"])
+def test_a_number_that_no_process_can_have_names_no_owner(store, name, pid):
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test")
+    claims.take_over(job.run_dir)
+    content = json.loads((job.run_dir / name).read_text())
+    content.get("owner", content)["pid"] = pid
+    (job.run_dir / name).write_text(json.dumps(content))
+    claimed = claims.read_claim(job.run_dir)
+    assert claims.owners(job.run_dir) == ((claimed.owner,) if claimed else (claims.this_process(),))
+    assert claims.state(job.run_dir) is JobState.RUNNING
+
+
 def aside(runs, marker, owner):
     """The folder of a claim whose process was killed before the rename."""
     folder = runs / f".{marker}"
@@ -366,6 +398,14 @@ def test_who_only_looks_takes_his_own_clock_and_who_decides_the_file_servers(sto
     now = claims.file_servers_clock(job.run_dir)
     assert now == pytest.approx(time.time(), abs=30)
     assert job.run_dir.stat().st_mtime > late and not list(job.run_dir.glob(".*"))
+
+
+def test_dates_at_the_epoch_are_dates(store):
+    """Archives and some file servers write them. The folder's date is no sign of life, since anyone may write into it."""
+    job = far_run(store)
+    for name in ("job.json", "owner.json"):
+        os.utime(job.run_dir / name, (0, 0))
+    assert claims.state(job.run_dir) is JobState.SILENT
 
 
 def test_another_container_of_this_host_is_judged_by_its_heartbeat_and_an_earlier_boot_is_over(store):

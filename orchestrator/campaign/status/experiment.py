@@ -268,10 +268,10 @@ def _repeat_status(run: StoredRun, due: Job | None) -> RepeatStatus | None:
 def _who(run_dir: Path) -> dict[str, Any]:
     """Return the fields `owner`, `since` and `gpus` of a run's status."""
     claim = claims.read_claim(run_dir)
-    dealt = claim.details.get("gpus") if claim and isinstance(claim.details, dict) else None
+    dealt = claim.details.get("gpus") if claim else None
     return {
         "owner": next(iter(claims.owners(run_dir)), None),
-        "since": claim.claimed_at if claim and isinstance(claim.claimed_at, (int, float)) else None,
+        "since": claim.claimed_at if claim else None,
         "gpus": tuple(map(str, dealt)) if isinstance(dealt, list) else (),
     }
 
