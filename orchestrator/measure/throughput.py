@@ -63,16 +63,13 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
     ordered = sorted(workers, key=lambda worker: int(worker.get("rank") or 0))
     first = ordered[0]
     series = _series(run_dir, _reporters(first, world_size), _rule(first).get("at_most_steps"))
+    state = _state(series, first)
     if isinstance(series, Caveat):
-        state: steady_state.Steady | Caveat = _problem(first) or series
         series = _Series(ranks={}, together=(), lines={})
-    else:
-        state = _state(series.together, first)
     numbers = rank_files.numbers(ordered, world_size=world_size) | _reported(series.together, first)
     numbers["recompiled_steps"] = recompilations.count(series.together)
     notes = [*rank_files.warnings(ordered, numbers)]
-    missing: list[Measurement] = []
-    impossible = None
+    missing, impossible = list[Measurement](), None
     if isinstance(state, steady_state.Steady):
         speed = _speed(series.together, state, world_size) | _warm_up(series.together, state, first)
         numbers |= speed
@@ -136,19 +133,17 @@ def _series(run_dir: Path, reporters: int, at_most: int | None) -> _Series | Cav
     return _Series(ranks=shared, together=together, lines=ranks)
 
 
-def _problem(first: Worker) -> Caveat | None:
-    problem = first.get("steps_problem")
-    return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=str(problem)) if problem else None
-
-
-def _state(series: Sequence[Step], first: Worker) -> steady_state.Steady | Caveat:
-    if problem := _problem(first):
-        return problem
+def _state(series: _Series | Caveat, first: Worker) -> steady_state.Steady | Caveat:
+    """Return the steady state, or why there is none."""
+    if problem := first.get("steps_problem"):
+        return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=str(problem))
+    if isinstance(series, Caveat):
+        return series
     rule = _rule(first)
     return steady_state.find(
-        [step.seconds for step in series],
-        after=[step.after for step in series],
-        waits_s=[step.wait_s or 0.0 for step in series],
+        [step.seconds for step in series.together],
+        after=[step.after for step in series.together],
+        waits_s=[step.wait_s or 0.0 for step in series.together],
         discard_steps=rule.get("discard_steps"),
         at_least_steps=rule.get("at_least_steps"),
     )
@@ -285,7 +280,7 @@ def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
     series = _series(run_dir, reporters, _rule(first).get("at_most_steps"))
     if isinstance(series, Caveat):
         return None
-    state = _state(series.together, first)
+    state = _state(series, first)
     return series.together[state.discarded_steps :] if isinstance(state, steady_state.Steady) else None
 
 

@@ -1,6 +1,7 @@
-"""Kills Tunebench's own processes at random moments of a campaign, until all of it is done, and then looks at what is there.
+r"""Kills Tunebench's own processes at random moments of a campaign, until all of it is done, and then looks at what is there.
 
-    python tests/integration/crashes.py [--experiments 100] [--kills 200] [--orchestrators 2] [--signals KILL INT] [--seed 0]
+    python tests/integration/crashes.py [--experiments 100] [--kills 200] [--orchestrators 2] [--signals KILL INT] \
+        [--seed 0] [--pause 1.5]
     python tests/integration/crashes.py --mounts /mnt/one /mnt/other
 
 Orchestrators, `run-one`s and trainers get SIGKILL, or one of `--signals`; orchestrators are started again. In the end every
@@ -221,6 +222,9 @@ def main() -> None:
     parser.add_argument("--orchestrators", type=int, default=2)
     parser.add_argument("--signals", nargs="+", choices=("KILL", "INT", "TERM", "QUIT", "HUP"), default=["KILL"])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--pause", type=float, default=1.5, help="most seconds between two kills; more on a busy machine"
+    )
     parser.add_argument("--mounts", type=Path, nargs="+")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="crashes-"))
@@ -234,7 +238,13 @@ def main() -> None:
             subprocess.run(["mount", "--bind", places[0], folder / "results"], check=True)
             hosts = [stack.enter_context(as_host(place, folder / "results")) for place in places]
         outcome = crash(
-            folder, experiments=given.experiments, kills=given.kills, hosts=hosts, seed=given.seed, signals=signals
+            folder,
+            experiments=given.experiments,
+            kills=given.kills,
+            hosts=hosts,
+            seed=given.seed,
+            pause_s=given.pause,
+            signals=signals,
         )
     killed = ", ".join(f"{number} {kind}" for kind, number in outcome.killed.items())
     print(f"{outcome.killed.total()} killed ({killed}), {outcome.starts} starts, {outcome.took_s:.0f} s")
