@@ -11,15 +11,20 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.files import reading
+
 MIB = 2**20
 WHOLE_FILE_BYTES = 64 * MIB
 _PIECE_BYTES = MIB
 
 
 def pieces(file: Path, size: int) -> Iterator[bytes]:
-    """Yield the content of a file that has `size` bytes. For a large file, yield only the first 64 MiB and the last MiB."""
+    """Yield the content of a file that has `size` bytes. For a large file, yield only the first 64 MiB and the last MiB.
+
+    Raise OSError, or Unreadable for a pipe or a device.
+    """
     left = WHOLE_FILE_BYTES
-    with file.open("rb") as stream:
+    with reading.opened(Path(os.path.realpath(file))) as stream:
         while left > 0 and (piece := stream.read(min(left, _PIECE_BYTES))):
             left -= len(piece)
             yield piece
@@ -31,7 +36,7 @@ def pieces(file: Path, size: int) -> Iterator[bytes]:
 def digest(file: Path) -> str:
     """Return the first twelve hexadecimal digits of the content's SHA-256. For a large file, hash the size and the `pieces`.
 
-    Raise OSError if the file cannot be read.
+    Raise OSError or Unreadable if the file cannot be read.
     """
     size = file.stat().st_size
     total = hashlib.sha256(f"{size}:".encode() if size > WHOLE_FILE_BYTES else b"")

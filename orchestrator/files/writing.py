@@ -13,6 +13,7 @@ import stat
 import uuid
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from orchestrator.errors import ResultsError
 
@@ -49,9 +50,14 @@ def reserve(path: Path, size: int) -> None:
 
 
 def append(path: Path, text: str) -> None:
-    """Append a text to a file, or to a new one. Raise OSError for a link, a pipe or a device, which a program may have made."""
-    with open(_regular(path, os.O_APPEND), "a", encoding="utf-8") as file:
-        file.write(text)
+    """Append a text to a file, or to a new one. Raise OSError as `to_append` does."""
+    with to_append(path) as file:
+        file.write(text.encode())
+
+
+def to_append(path: Path) -> BinaryIO:
+    """Open a file, or a new one, for appending. Raise OSError for a link, a pipe or a device, which a program may have made."""
+    return open(_regular(path, os.O_APPEND), "ab")
 
 
 def _regular(path: Path, flags: int) -> int:
@@ -59,9 +65,10 @@ def _regular(path: Path, flags: int) -> int:
     flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o666)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.set_blocking(descriptor, True)  # a started program may inherit it
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is not a regular file")
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def _write_reserved(path: Path, text: str) -> bool:

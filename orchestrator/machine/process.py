@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.errors import LaunchError
+from orchestrator.files import writing
 from orchestrator.machine import cgroup, process_tree
 from orchestrator.machine.child_environment import MARKER, applied, checked_marker, child_environment
 from orchestrator.machine.stop_signals import StopSignals
@@ -89,7 +90,11 @@ def run(
 def _start_tree(
     command: Command, marker: str, *, stdout: Path, stderr: Path, group: cgroup.ControlGroup | None
 ) -> subprocess.Popen[bytes]:
-    with stdout.open("ab") as out, stderr.open("ab") as err, group.entered() if group else nullcontext():
+    with (
+        writing.to_append(stdout) as out,
+        writing.to_append(stderr) as err,
+        group.entered() if group else nullcontext(),
+    ):
         env = child_environment({**command.env, MARKER: marker})
         return _start(command.argv, env=env, cwd=command.cwd, stdout=out.fileno(), stderr=err.fileno())
 
@@ -161,19 +166,19 @@ def end_descriptor(child: subprocess.Popen[bytes]) -> int:
     """Return a file descriptor that becomes readable when the child ends. The caller closes it."""
     with suppress(AttributeError, OSError):  # some systems, kernels and sandboxes have no such descriptors
         return os.pidfd_open(child.pid)
-    reading, writing = os.pipe()
+    ended, ending = os.pipe()
 
     def report() -> None:
         child.wait()
-        os.close(writing)
+        os.close(ending)
 
     threading.Thread(target=report, name="waits for the run", daemon=True).start()
-    return reading
+    return ended
 
 
 def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | None = None) -> subprocess.Popen[bytes]:
     """Start a program such as `run-one` in its own session. The file `log` gets stdout and stderr. `end_tree` ends the program."""
-    with log.open("ab") as out:
+    with writing.to_append(log) as out:
         whole = applied(env or {}, os.environ)
         return _start(argv, env=whole, cwd=_own_folder(log.parent), stdout=out.fileno(), stderr=out.fileno())
 
@@ -184,7 +189,7 @@ def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[byte
 
     The file `stdout` gets all its output. Raise LaunchError if the program cannot start.
     """
-    with stdout.open("ab") as out:
+    with writing.to_append(stdout) as out:
         env = child_environment({MARKER: os.environ.get(MARKER)})  # to find it even if this process is killed
         child = _start(argv, env=env, cwd=_own_folder(stdout.parent), stdout=out.fileno(), stderr=out.fileno())
     process_tree.SIDECARS.add(child.pid)

@@ -35,8 +35,15 @@ def note(file: Path, *, group: Path | None, pids: Iterable[int]) -> None:
     fields = {"boot_id": boot_id(), "pid_namespace": pid_namespace(), "group": path, "processes": started}
     text = json.dumps(fields) + "\n"
     with suppress(OSError):
-        if not file.exists() or file.read_text(encoding="utf-8") != text:
+        if not _contains(file, text):
             writing.replace(file, text)
+
+
+def _contains(file: Path, text: str) -> bool:
+    try:
+        return reading.read_text(file, limit=reading.CLAIM_BYTES) == text
+    except (OSError, ValueError):
+        return False
 
 
 def noted(file: Path) -> Noted:

@@ -12,10 +12,10 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from orchestrator.errors import LaunchError
-from orchestrator.files import writing
+from orchestrator.files import reading, writing
 from orchestrator.files.redaction import redact, redact_words
 from orchestrator.machine import process, process_tree
 from orchestrator.records import RunFolder
@@ -45,7 +45,7 @@ def _stack(process: psutil.Process, stderr: Path) -> str | None:
         title = f"# {process.pid}: {redact(' '.join(redact_words(process.cmdline())))[:300]}\n"
     except (psutil.Error, OSError):
         return None
-    stack = _by_py_spy(process.pid) or _by_signal(process.pid, stderr)
+    stack = _by_py_spy(process.pid) or by_signal(process.pid, stderr)
     return None if stack is None else title + stack
 
 
@@ -59,24 +59,28 @@ def _by_py_spy(pid: int) -> str | None:
         return None
 
 
-def _by_signal(pid: int, stderr: Path) -> str | None:
+def by_signal(pid: int, stderr: Path) -> str | None:
     """Send SIGUSR2, and return the text that is added to the log afterwards. Other processes may write there at the same time."""
     if not catches(pid, signal.SIGUSR2):
         return None
-    before = stderr.stat().st_size
     try:
-        os.kill(pid, signal.SIGUSR2)
-    except OSError:
+        with reading.opened(stderr) as log:
+            return _answer(pid, log)
+    except (OSError, ValueError):  # the process has ended, or the program has exchanged its log
         return None
+
+
+def _answer(pid: int, log: BinaryIO) -> str | None:
+    before = log.seek(0, os.SEEK_END)
+    os.kill(pid, signal.SIGUSR2)
     deadline, size, grown_at = time.monotonic() + ANSWER_S, before, time.monotonic()
     while time.monotonic() < deadline and (size == before or time.monotonic() < grown_at + QUIET_S):
         time.sleep(0.05)
-        now = stderr.stat().st_size
+        now = log.seek(0, os.SEEK_END)
         if now != size:
             size, grown_at = now, time.monotonic()
-    with stderr.open("rb") as file:
-        file.seek(before)
-        return file.read(_LONGEST).decode("utf-8", errors="replace") or None
+    log.seek(before)
+    return log.read(_LONGEST).decode("utf-8", errors="replace") or None
 
 
 def catches(pid: int, number: signal.Signals) -> bool:

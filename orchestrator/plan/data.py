@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ConfigError, PreparationError, suggestion
-from orchestrator.files import content
+from orchestrator.files import content, reading
 from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.records import DataSpec, Text
@@ -119,8 +119,8 @@ def _fingerprint(path: Path, suite: Suite) -> str:
             digest.update(f"{file.relative_to(path) if file != path else ''}:{size}:".encode(errors="surrogateescape"))
             for piece in content.pieces(file, size):
                 digest.update(piece)
-    except OSError as error:
-        message = f"dataset_name: {path} cannot be read: {error.strerror or error}"
+    except (OSError, reading.Unreadable) as error:
+        message = f"dataset_name: {path} cannot be read: {reading.reason(error)}"
         raise ConfigError([suite.document.problem(("data_processing", "dataset_name"), message)]) from None
     return digest.hexdigest()[:16]
 

@@ -12,6 +12,7 @@ import json
 import os
 import runpy
 import shutil
+import stat
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
@@ -85,7 +86,8 @@ def damage(folder: Path) -> str | None:
                 return f"{file} has changed since it was written"
         if "files" not in manifest:
             file = folder / ("tokens.npz" if manifest["form"] == "tokens" else "train.json")
-            if not (zipfile.is_zipfile(file) if file.suffix == ".npz" else reading.read_tail(file, limit=1) == "\n"):
+            last = reading.read_tail(file, limit=1)  # this refuses a pipe, too
+            if not (zipfile.is_zipfile(file) if file.suffix == ".npz" else last == "\n"):
                 return f"{file} has no end"
     except (FileNotFoundError, NotADirectoryError):
         return f"there is no {file}"
@@ -98,6 +100,8 @@ def damage(folder: Path) -> str | None:
 
 def _described(file: Path) -> Mapping[str, Any]:
     """Return the size of a file and a digest of its parts, as the worker wrote them."""
+    if stat.S_ISFIFO(file.stat().st_mode):  # the worker's function would wait for a pipe
+        raise FileNotFoundError(file)
     found: Mapping[str, Any] = _functions_of(FOLDERS)["described"](str(file))
     return found
 
@@ -160,9 +164,8 @@ def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
 
 
 def _sentence(experiment: Experiment, log: Path, started: int) -> str:
-    with log.open("rb") as file:
-        file.seek(max(started, log.stat().st_size - _LOG_BYTES))
-        lines = log_tail(file.read().decode("utf-8", errors="replace")).splitlines()
+    written = max(0, log.stat().st_size - started)
+    lines = log_tail(reading.read_tail(log, limit=min(written, _LOG_BYTES))).splitlines()
     error = next((line.removeprefix(_ERROR) for line in reversed(lines) if line.startswith(_ERROR)), None)
     cause = error or (lines[-1] if lines else "it ended without any output")
     source = experiment.data.source if experiment.data else ""

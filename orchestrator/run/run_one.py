@@ -19,6 +19,7 @@ from pathlib import Path
 
 from orchestrator import monitors
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
+from orchestrator.files import reading
 from orchestrator.files.redaction import redact
 from orchestrator.machine import host_load, provenance
 from orchestrator.machine.child_environment import MARKER
@@ -69,7 +70,7 @@ def run_one(run_dir: Path) -> RunRecord:
     """
     folder = RunFolder(run_dir.absolute())
     if folder.record.exists():
-        return load(RunRecord, folder.record.read_bytes())
+        return _record_in(folder)
     claim = claims.read_claim(folder.path)
     if claim is None:
         raise ResultsError(f"{folder.path} contains no claimed run: {folder.claim.name} is missing or damaged")
@@ -90,7 +91,11 @@ def run_one(run_dir: Path) -> RunRecord:
             )
             record = replace(record, warnings=(*record.warnings, foreign))
         _write(folder, record)
-    return load(RunRecord, folder.record.read_bytes())
+    return _record_in(folder)
+
+
+def _record_in(folder: RunFolder) -> RunRecord:
+    return load(RunRecord, reading.read_bytes(folder.record, limit=reading.RECORD_BYTES))
 
 
 def _write(folder: RunFolder, record: RunRecord) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from orchestrator.files import reading
 from orchestrator.records import Limit, RunFolder
 
 # A run without progress is noticed after its limit, and at most a fourth of the limit later.
@@ -25,7 +26,7 @@ _LAST_BYTES = 200
 WRITTEN_LATE_S = 1.0
 
 # Part of the last line of a step file (`workers/instrument/meter.py`). Saving and evaluation after it have no limit.
-TRAINING_ENDED = b'"ended"'
+TRAINING_ENDED = '"ended"'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,10 +63,8 @@ def _sizes(paths: Iterable[Path]) -> Iterable[tuple[Path, int]]:
 
 def _over(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _LAST_BYTES))
-            return TRAINING_ENDED in file.read().rstrip().rpartition(b"\n")[2]
-    except OSError:
+        return TRAINING_ENDED in reading.read_tail(path, limit=_LAST_BYTES).rstrip().rpartition("\n")[2]
+    except (OSError, ValueError):
         return False
 
 

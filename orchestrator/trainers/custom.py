@@ -85,7 +85,7 @@ class Custom(Trainer):
         return filled(experiment, run_dir=run_dir, at_launch={name: f"{{{name}}}" for name in LEFT_FOR_LAUNCH})
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
-        experiment = load(Experiment, RunFolder(run_dir).experiment.read_bytes())
+        experiment = load(Experiment, reading.read_bytes(RunFolder(run_dir).experiment, limit=reading.RECORD_BYTES))
         return [] if experiment.custom is None else read_metrics(experiment.custom, run_dir)
 
 

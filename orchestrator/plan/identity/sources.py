@@ -221,5 +221,5 @@ def _digest(path: str, missing: str = UNREADABLE) -> str:
         return content.digest(Path(path))
     except FileNotFoundError:
         return missing
-    except OSError:
+    except (OSError, ValueError):
         return UNREADABLE
