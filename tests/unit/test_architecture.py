@@ -168,7 +168,7 @@ def test_layers_that_are_used_more_than_once_or_without_attention() -> None:
     model.config.num_hidden_layers = 6
     found = read(model)
     assert found["attention_width"] is None
-    assert "attention in 6 layers: 3 have a kind" in "; ".join(found["unknown"])
+    assert "3 of 6 layers have a known kind" in "; ".join(found["unknown"])
 
 
 def test_heads_that_do_not_fit_the_layer() -> None:
