@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 from types import FrameType
 
 from orchestrator.errors import ResultsError, remedy
@@ -34,6 +35,7 @@ from orchestrator.results.unfinished_record import unfinished_record
 # could recur for ever.
 MAX_HAND_OVERS = 3
 _LOOK_AGAIN_S = 2.0
+_ONE_MOMENT_S = 1.0
 _NO_FAILURE = (Status.OK, Status.LOST, Status.CANCELLED)
 
 
@@ -103,7 +105,7 @@ def run_benchmark(
     store.add(experiments)
     handed_over: Counter[tuple[str, int]] = Counter()
     began = time.time()
-    with _terminated_as_interrupted(), _disk_errors_explained(store):
+    with _interrupted_once(), _disk_errors_explained(store):
         store.remove_unfinished_claims()
         while True:
             _record_lost(experiments, store, tell, take_over=take_over, retry=NO_RETRY if handed_over else retry)
@@ -267,16 +269,24 @@ def _disk_errors_explained(store: Store) -> Iterator[None]:
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Turn SIGTERM, SIGHUP and SIGQUIT (Ctrl-\\) into KeyboardInterrupt, so that these signals end running runs as Ctrl-C does."""
+def _interrupted_once() -> Iterator[None]:
+    """Turn a signal that asks to stop into KeyboardInterrupt, which ends the running runs.
+
+    Several signals at one moment count as one, because the second would interrupt this ending before `StopSignals` counts them.
+    """
+    heard = -inf
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        nonlocal heard
+        if time.monotonic() - heard > _ONE_MOMENT_S:
+            heard = time.monotonic()
+            raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, interrupt) for number in stopping() if number != signal.SIGINT}
+    heeded = [number for number in stopping() if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from orchestrator.errors import ResultsError
@@ -67,9 +67,10 @@ class LocalExecutor:
                 taken = queue.take(pool) if full is None and len(running) < self.parallel else None
                 if taken is not None:
                     job, share = taken
-                    started = self._start(job, share, neighbours=[run.job for run in running])
+                    with _held_back():
+                        started = self._start(job, share, neighbours=[run.job for run in running])
+                        running += [started] if started is not None else []
                     if started is not None:
-                        running.append(started)
                         continue
                     _give_back(pool, share)
                     yield job, claims.state(job.run_dir)
@@ -77,8 +78,9 @@ class LocalExecutor:
                 if not running:
                     break
                 for run in _await_one(running):
-                    running.remove(run)
-                    _finish(run)
+                    with _held_back() as stop:
+                        _end(run, stop)
+                        running.remove(run)
                     _give_back(pool, run.share)
                     yield run.job, JobState.ENDED if run.job.folder.record.exists() else JobState.LOST
         finally:
@@ -133,15 +135,17 @@ def _await_one(running: Sequence[_Run]) -> list[_Run]:
         return [key.data for key, _ in selector.select()]
 
 
-def _finish(run: _Run) -> None:
-    """End all remaining processes of a `run-one` that has ended."""
+@contextmanager
+def _held_back() -> Iterator[StopSignals]:
+    """Hold back signals in a `with` block. If one came, send it to this process again after the block."""
     with StopSignals() as stop:
-        _end(run, stop)
-    if stop.received is not None:  # a signal came while signals were held back
-        raise KeyboardInterrupt
+        yield stop
+    if stop.received is not None:
+        signal.raise_signal(stop.received)
 
 
 def _end(run: _Run, stop: StopSignals) -> None:
+    """End all remaining processes of a `run-one` that has ended."""
     killed = not run.job.folder.record.exists()
     end_tree(run.marker, root=run.child, hurry=stop.hurried, folder=run.job.folder if killed else None)
     os.close(run.ended)
