@@ -154,7 +154,8 @@ class Store:
         """Return all experiments and runs in the order of the plan. Files that cannot be read become warnings."""
         warnings: list[str] = []
         experiments = []
-        for experiment_id in self.ids():
+        present = self.ids()
+        for experiment_id in present:
             if not SAFE_ID.fullmatch(experiment_id):
                 warnings.append(
                     f"{self.root / 'experiments'}: {experiment_id!r:.200} is left out, because it is not the id of an experiment"
@@ -170,17 +171,30 @@ class Store:
         wanted = requested.current(self.root)
         ids = frozenset(stored.experiment.id for stored in experiments)
         removed = ids - (ids if wanted is None else wanted)
+        gone = [name for name in self._listed() if name not in present and (wanted is None or name in wanted)]
+        warnings += [f"{self.root / 'experiments' / name}: the folder of this experiment is missing" for name in gone]
         return Contents(experiments=tuple(experiments), warnings=tuple(warnings), removed=removed)
 
     def ids(self) -> list[str]:
-        """Return the ids of all experiments: first those in `suite.json`, in its order, then all remaining ids."""
-        folder = self.root / "experiments"
+        """Return the ids of all experiments: first those in `suite.json`, in its order, then all remaining ids.
+
+        Raise ResultsError if `suite.json` lists experiments and the folder of all experiments is gone.
+        """
+        folder, listed = self.root / "experiments", self._listed()
+        if listed and not folder.is_dir():
+            raise ResultsError(
+                f"{folder}: it is no folder now, and {SUITE_FILE} lists {len(listed)} experiments that were in it; mount its "
+                "disk or restore it"
+            )
         paths = folder.iterdir() if folder.is_dir() else ()
         present = {path.name for path in paths if os.path.lexists(path / EXPERIMENT_FILE)}
+        order = [name for name in listed if name in present]
+        return [*order, *sorted(present.difference(order))]
+
+    def _listed(self) -> list[str]:
         known = self.suite().get("experiments")
         names = known if isinstance(known, list) else []
-        order = list(dict.fromkeys(name for name in names if isinstance(name, str) and name in present))
-        return [*order, *sorted(present.difference(order))]
+        return list(dict.fromkeys(name for name in names if isinstance(name, str)))
 
     def find(self, word: str) -> str:
         """Return the id that equals this word, else the only id that contains it. Raise ResultsError if there is no such id."""

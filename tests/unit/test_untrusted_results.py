@@ -20,6 +20,7 @@ from factories.results import BASE, ended, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.printable_text import escaped, is_printable, printable, shell_word
 from orchestrator.measure import steps
@@ -374,8 +375,25 @@ def test_the_order_of_experiments_may_be_anything(order: object, root: Path) -> 
     assert losses(reported(root)) == {GOOD.id: 2.5, BAD.id: 3.5}
 
 
+@pytest.mark.parametrize("instead", [None, "a file", "a link to a disk that is not mounted"])
+def test_without_the_folder_of_all_experiments_nothing_is_reported(instead: str | None, root: Path) -> None:
+    """An empty report would replace the old one."""
+    (root / "experiments").rename(root / "elsewhere")
+    if instead == "a file":
+        (root / "experiments").write_text("")
+    elif instead:
+        (root / "experiments").symlink_to("not-mounted")
+    with pytest.raises(ResultsError, match=r"experiments: .* lists 2 experiments"):
+        reported(root)
+
+
+def test_an_experiment_whose_folder_is_gone_is_named(root: Path) -> None:
+    shutil.rmtree(root / "experiments" / BAD.id)
+    assert any(f"{BAD.id}: the folder of this experiment is missing" in text for text in reported(root).warnings)
+
+
 @pytest.mark.parametrize(
-    "owner", [{"pid": "../x"}, {"pid": [1]}, {"pid": True}, {"host": 5}, {"boot_id": None}, {"x": 1}]
+    "owner", [{"pid": "../x"}, {"pid": [1]}, {"pid": -1}, {"pid": 10**30}, {"host": 5}, {"boot_id": None}]
 )
 def test_who_owns_a_run_may_be_anything(owner: dict[str, Any], root: Path) -> None:
     """A process's number becomes a path below /proc: with a text there it could lead to a pipe of theirs."""
