@@ -50,8 +50,10 @@ class Where(Flag):
 
     RAW = 0  # only raw_summary.csv and Parquet files
     FILES = 1  # benchmarks.csv, unless all its rows agree
-    TABLES = 3  # the terminal and Markdown too, unless all rows agree
-    FIRST = 7  # the terminal and Markdown in any case, among the most important numbers
+    # Each bit needs a name of its own: early versions of Python 3.11 forget bits without one.
+    IN_TABLES, AMONG_FIRST = 2, 4
+    TABLES = FILES | IN_TABLES  # the terminal and Markdown too, unless all rows agree
+    FIRST = TABLES | AMONG_FIRST  # the terminal and Markdown in any case, among the most important numbers
     KEPT = 8  # benchmarks.csv in any case
     PAGE = 16  # the page's table from the start; a click adds other columns
     COMPARED = 32  # `compare` and `history`, if both sides measured it
