@@ -9,6 +9,7 @@ repeats.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,17 +92,16 @@ def is_due_again(run: StoredRun, retry: Retry) -> bool:
 def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
     """Return the number of repeats that the experiment needs, given the last record of each repeat that has ended.
 
-    Adaptive repeats begin with `min`. As long as the interval is too wide, one more repeat is added, up to `max`.
+    Adaptive repeats begin with `min`. As long as the interval is too wide, one more repeat is added, up to `max`. Repeats after
+    a gap do not raise the number: a damaged record may have any number.
     """
     rule = experiment.adaptive
     if rule is None:
         return experiment.repeats
     ended = {record.repeat: record for record in records}
-    count = max(ended, default=0)
+    count = next(repeat for repeat in itertools.count(1) if repeat not in ended) - 1
     failed = sum(record.status is not Status.OK for record in ended.values())
-    if (
-        count < rule.min or len(ended) < count or failed > count / 2
-    ):  # more repeats do not help an experiment that mostly fails
+    if count < rule.min or failed > count / 2:  # more repeats do not help an experiment that mostly fails
         return max(rule.min, count)
     return count if agree(ended.values(), within=rule.within) else min(count + 1, max(rule.max, count))
 

@@ -40,6 +40,8 @@ def test_a_fixed_number_is_owed_whatever_was_measured() -> None:
         ([*runs(100.0, 100.1), failed(BASE, 3)], 3),
         ([*runs(100.0, 110.0), failed(BASE, 3)], 4),
         (runs(*[100.0, 150.0] * 4), 8),
+        ([*runs(100.0, 100.1, 100.2), ended(BASE, 100_000_000)], 3),
+        ([*runs(100.0, 100.1, 100.2), ended(BASE, 5, train_runtime=1.0)], 3),
     ],
 )
 def test_an_adaptive_number_follows_what_was_measured(records: list[RunRecord], owed: int) -> None:
