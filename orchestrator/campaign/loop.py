@@ -104,7 +104,7 @@ def run_benchmark(
     tell = on_event or (lambda event: None)
     store.add(experiments)
     handed_over: Counter[tuple[str, int]] = Counter()
-    began = time.time()
+    first_due: set[Job] | None = None
     with _interrupted_once(), _disk_errors_explained(store):
         store.remove_unfinished_claims()
         while True:
@@ -114,8 +114,9 @@ def run_benchmark(
                 for job in store.plan(experiments, retry=NO_RETRY if handed_over else retry)
                 if (repeats is None or job.repeat in repeats)
                 and handed_over[job.experiment_id, job.repeat] < MAX_HAND_OVERS
-                and not _left_to_next_call(job, store, began)
+                and (first_due is None or job in first_due or not _left_to_next_call(job, store))
             ]
+            first_due = {*due} if first_due is None else first_due
             if not due and not _await_others(experiments, store, tell):
                 break
             if due:
@@ -129,7 +130,7 @@ def run_benchmark(
     return _summary(experiments, store, repeats)
 
 
-def _left_to_next_call(job: Job, store: Store, began: float) -> bool:
+def _left_to_next_call(job: Job, store: Store) -> bool:
     """Return whether a run must wait for the next call.
 
     A run must wait if, during this call, its last attempt was cancelled from outside, or failed because files had changed. Only a
@@ -138,9 +139,7 @@ def _left_to_next_call(job: Job, store: Store, began: float) -> bool:
     if job.attempt == 1:
         return False
     record = store.run(store.job(job.experiment_id, repeat=job.repeat, attempt=job.attempt - 1)).record
-    if record is None or record.started_at + record.wall_s <= began:
-        return False
-    return record.status is Status.CANCELLED or record.kind == FILES_CHANGED
+    return record is not None and (record.status is Status.CANCELLED or record.kind == FILES_CHANGED)
 
 
 def _hand_over(
