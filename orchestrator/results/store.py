@@ -183,7 +183,7 @@ class Store:
         folder, listed = self.root / "experiments", self._listed()
         if listed and not folder.is_dir():
             raise ResultsError(
-                f"{folder}: it is no folder now, and {SUITE_FILE} lists {len(listed)} experiments that were in it; mount its "
+                f"{folder}: this folder is gone, and {SUITE_FILE} lists {len(listed)} experiments that were in it; mount its "
                 "disk or restore it"
             )
         paths = folder.iterdir() if folder.is_dir() else ()
