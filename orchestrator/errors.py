@@ -60,9 +60,10 @@ class PreparationError(OrchestratorError):
     """Training data that could not be prepared."""
 
 
-_REMEDIES = {
+REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable and readable"),
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
@@ -70,7 +71,7 @@ _REMEDIES = {
 
 def remedy(error: OSError) -> str:
     """Return the advice for a file that the system refused to read or write."""
-    return _REMEDIES.get(error.errno or 0, "check the path and its disk")
+    return REMEDIES.get(error.errno or 0, "check the path and its disk")
 
 
 _MEANT_BY = {"gpu": "cuda"}  # `gpu` means `cuda`, but is spelled more like `cpu`

@@ -27,7 +27,7 @@ from orchestrator.cli.lists import list_names
 from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.report_show_status import cancel, report, show, status
 from orchestrator.cli.schema_init import init, schema
-from orchestrator.errors import OrchestratorError, remedy
+from orchestrator.errors import REMEDIES, OrchestratorError, remedy
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
 from tunebench import __version__
@@ -98,10 +98,14 @@ def _mistake(text: str) -> int:
 
 
 def _refused_file(error: OSError) -> int:
-    """Report an error of the system about a file: too long a name, a full disk… If the error names no file, raise the error."""
-    if error.filename is None or not error.strerror:
+    """Report an error of the system about a file: too long a name, a full disk…
+
+    Raise an error that names no file and has no known remedy, because it is a defect.
+    """
+    if not error.strerror or (error.filename is None and error.errno not in REMEDIES):
         return _usage_error(error)
-    return _mistake(f"{one_line(error.filename, longest=300)}: {error.strerror}; {remedy(error)}")
+    file = one_line(str(error.filename or "a file"), longest=300)
+    return _mistake(f"{file}: {error.strerror}; {remedy(error)}")
 
 
 def _in_a_folder() -> None:

@@ -11,7 +11,8 @@ import errno
 import os
 import stat
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,6 +36,19 @@ def _write_aside(path: Path, content: str | bytes) -> Path:
     return aside
 
 
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Put the name of the file into an OSError.
+
+    The system gives no name if it cannot write, for example to a full disk. Otherwise it may give the temporary name.
+    """
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
 def make_writable(folder: Path) -> None:
     """Give a folder's owner all rights to the folder again, if a program took some away. Do nothing if the system forbids it."""
     with suppress(OSError):
@@ -51,7 +65,7 @@ def reserve(path: Path, size: int) -> None:
 
 def append(path: Path, text: str) -> None:
     """Append a text to a file, or to a new one. Raise OSError as `to_append` does."""
-    with to_append(path) as file:
+    with _named(path), to_append(path) as file:
         file.write(text.encode())
 
 
@@ -95,12 +109,13 @@ def sync_folder(folder: Path) -> None:
 
 def replace(path: Path, content: str | bytes) -> None:
     """Write the file `path` with this content. A reader sees either the old file or the new file, never half a file."""
-    aside = _write_aside(path, content)
-    try:
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with _named(path):
+        aside = _write_aside(path, content)
+        try:
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+        sync_folder(path.parent)
 
 
 def place_once(path: Path, text: str, *, reserved: Path | None = None) -> bool:
@@ -111,6 +126,11 @@ def place_once(path: Path, text: str, *, reserved: Path | None = None) -> bool:
     """
     if reserved is not None and not _write_reserved(reserved, text):
         reserved = None
+    with _named(path):
+        return _placed(path, text, reserved)
+
+
+def _placed(path: Path, text: str, reserved: Path | None) -> bool:
     aside = reserved or _write_aside(path, text)
     try:
         os.link(aside, path)

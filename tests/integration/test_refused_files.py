@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from campaigns import ROOT, Call, tunebench
 
+from orchestrator.files import writing
 from orchestrator.plan.config import read_document
 
 SCENARIO = """\
@@ -76,6 +79,32 @@ def test_a_new_experiment_in_a_read_only_folder_is_refused(tmp_path: Path) -> No
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"error: {experiments}/b-"), done.stderr
     assert last.endswith(": Permission denied; make it writable and readable")
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """The shell's limit of file sizes (ulimit -f). As on a full disk, the system does not name the file that it cannot write."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (700, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_files")
+@pytest.mark.parametrize("write", [writing.replace, writing.place_once, writing.append])
+def test_a_file_that_cannot_be_written_is_named(write: Callable[[Path, str], object], tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="File too large") as caught:
+        write(tmp_path / "a", "x" * 1000)
+    assert caught.value.filename == str(tmp_path / "a")
+    assert not [path for path in tmp_path.iterdir() if path.name != "a"]
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_limit_of_file_sizes_ends_a_campaign_with_a_sentence(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "s.yaml").write_text(SCENARIO.format(name="a"))
+    code, _, err = call(tmp_path, "run", "s.yaml", "--yes")
+    assert code == 2
+    assert err.endswith("experiment.json: File too large; raise the limit of file sizes (ulimit -f)\n"), err
 
 
 @pytest.mark.parametrize("name", ["new\nline.yaml", "no-utf8-\udcff.yaml", "# 'quoted'.yaml"])
