@@ -178,16 +178,16 @@ class Store:
     def ids(self) -> list[str]:
         """Return the ids of all experiments: first those in `suite.json`, in its order, then all remaining ids.
 
-        Raise ResultsError if `suite.json` lists experiments and the folder of all experiments is gone.
+        Raise ResultsError if `suite.json` lists experiments and none of them is there.
         """
         folder, listed = self.root / "experiments", self._listed()
-        if listed and not folder.is_dir():
-            raise ResultsError(
-                f"{folder}: this folder is gone, and {SUITE_FILE} lists {len(listed)} experiments that were in it; mount its "
-                "disk or restore it"
-            )
         paths = folder.iterdir() if folder.is_dir() else ()
         present = {path.name for path in paths if os.path.lexists(path / EXPERIMENT_FILE)}
+        if listed and not present:
+            raise ResultsError(
+                f"{folder}: {SUITE_FILE} lists {len(listed)} experiments, and none of them is there; mount the disk of this "
+                "folder, or restore the folder"
+            )
         order = [name for name in listed if name in present]
         return [*order, *sorted(present.difference(order))]
 

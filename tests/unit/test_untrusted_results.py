@@ -375,12 +375,14 @@ def test_the_order_of_experiments_may_be_anything(order: object, root: Path) -> 
     assert losses(reported(root)) == {GOOD.id: 2.5, BAD.id: 3.5}
 
 
-@pytest.mark.parametrize("instead", [None, "a file", "a link to a disk that is not mounted"])
+@pytest.mark.parametrize("instead", [None, "a file", "a folder", "a link to a disk that is not mounted"])
 def test_without_the_folder_of_all_experiments_nothing_is_reported(instead: str | None, root: Path) -> None:
     """An empty report would replace the old one."""
     (root / "experiments").rename(root / "elsewhere")
     if instead == "a file":
         (root / "experiments").write_text("")
+    elif instead == "a folder":
+        (root / "experiments").mkdir()
     elif instead:
         (root / "experiments").symlink_to("not-mounted")
     with pytest.raises(ResultsError, match=r"experiments: .* lists 2 experiments"):
