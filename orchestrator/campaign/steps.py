@@ -227,7 +227,7 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
     if isinstance(cost, parallel_cost.Cost):
         say(str(cost))
     elif cost is not None:
-        say(f"the slowdown could not be measured: {cost} (the results folder has its runs in {PACKING}/)")
+        say(f"the slowdown could not be measured: {cost} (the runs of this measurement are in {PACKING}/)")
     return copies
 
 

@@ -85,7 +85,7 @@ class SuiteOptions:
     memory: Annotated[
         Memory | None,
         Option(
-            help="How memory is measured: by the Trainer, by nvidia-smi, by these two and NVML (all), or not at all."
+            help="How memory is measured: by the Trainer, by nvidia-smi, in all ways (also by NVML), or not at all."
         ),
     ] = None
 
@@ -100,7 +100,10 @@ class PlanOptions(SuiteOptions):
     )
     assume: Annotated[
         str | None,
-        Option(metavar="GPUS", help="Show what fits on another machine, such as 8xH100 or 8x80GiB, and the GPU-hours."),
+        Option(
+            metavar="GPUS",
+            help="Plan for another machine, such as 8xH100 or 8x80GiB: what fits, and its GPU-hours.",
+        ),
     ] = None
     results: Annotated[
         Path | None,

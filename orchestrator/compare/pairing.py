@@ -1,8 +1,9 @@
 """Pair the experiments of two sides, and list the differences in each pair. Keep experiments that are on only one side. Pure.
 
-Experiments with the same id are the same. The others are paired by the names in `sides.keys`, group by group. If no name
-distinguishes the entries on both sides, they are paired in their order. Some names may distinguish the entries of one side, and be
-unknown for an entry of the other side. Then the pair is not comparable.
+Experiments with the same id are the same. The others are put into groups by scenario, model and the other core names
+(`sides.keys`). Within a group, the entries are paired by their names. If no name distinguishes the entries on both sides, they are
+paired in their order. Some names may distinguish the entries of one side, and be unknown for an entry of the other side. Then the
+pair is not comparable.
 
 `places` finds out whether the runs of the two sides took turns. If they did, a drift can be separated from a difference.
 """

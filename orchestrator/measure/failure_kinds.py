@@ -217,7 +217,7 @@ _TABLE = (
     ),
     FailureKind(
         word="impossible",
-        meaning="The run reported an impossible number, or steps that contradict each other, the run's totals or its time.",
+        meaning="The run reported an impossible number, or its steps contradict each other, its totals or its time.",
         hint="report what was measured: each step once, times within the run, speeds above 0, and the unit of each number",
     ),
     FailureKind(

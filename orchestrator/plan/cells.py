@@ -162,7 +162,7 @@ class BatchMistake(Exception):
 
 
 def settle_batch(arguments: dict[str, Text | None], num_gpus: int) -> Reason | None:
-    """Replace an effective batch size in `arguments` by the missing factor. Return a reason if the division leaves a remainder."""
+    """Replace an effective batch size in `arguments` by the missing factor. If it is not divisible, return the reason."""
     wanted = arguments.pop(EFFECTIVE, None)
     if wanted is None:
         return None

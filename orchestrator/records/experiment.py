@@ -165,7 +165,7 @@ class Script:
 
     @property
     def name(self) -> str:
-        """The name of the script or module in tables. The name of a script in another folder has no path."""
+        """The name of the script or module in tables. A script outside the scenario file's folder is shown without its path."""
         name = self.module or self.script or ""
         return name.rsplit("/", 1)[-1] if name.startswith(("/", "~", "..")) else name.removeprefix("./")
 

@@ -60,7 +60,7 @@ def report_of(
     pivot: str | None = None,
     group_by: str | None = None,
 ) -> Report:
-    """Return the report of one or more results folders, without its findings (`with_findings`).
+    """Return the report of one or more results folders. `with_findings` adds its findings later.
 
     Raise ResultsError if a folder cannot be read, and SelectionError if a choice matches nothing.
     """

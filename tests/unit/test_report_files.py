@@ -233,7 +233,9 @@ def test_a_csv_file_of_runs_gives_the_findings_of_its_folder(call: Call, results
 def test_a_csv_file_of_means_or_of_something_else_is_refused(call: Call, results: Path, tmp_path: Path) -> None:
     call(results)
     code, _, said = call(results / "benchmarks.csv")
-    assert code == 2 and said.endswith("has means over repeats; name raw_summary.csv next to it, which has the runs\n")
+    assert code == 2 and said.endswith(
+        "has means over repeats; give raw_summary.csv of the same folder instead, which has the runs\n"
+    )
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     code, _, said = call(tmp_path / "other.csv")
     assert code == 2 and "is not a CSV file of results: its first line must name one of" in said

@@ -90,7 +90,7 @@ GPU = (
         "GPU util",
         "Share of the steady state in which any kernel ran, mean over devices.",
         direction=Direction.HIGHER,
-        leaves_out="How much of the device a kernel used. Kernels that wait for another rank count, too.",
+        leaves_out="How much of the device a kernel used. A kernel also counts while it waits for another rank.",
         where=Where.FILES,
     ),
     _more_steady("sm_clock_mhz", "SM clock", "Mean clock of the multiprocessors in the steady state.", unit="MHz"),

@@ -159,7 +159,7 @@ SPEED = (
         "recompiled",
         (
             "Number of steps in which torch.compile compiled again. The training's first step and the first step that compiled "
-            "do not count; later steps of the warm-up count. 0 if nothing was compiled again."
+            "are not counted; later warm-up steps are. 0 if nothing was compiled again."
         ),
         source="torch's count of compiled graphs, in steps of all ranks",
         direction=Direction.LOWER,

@@ -85,10 +85,11 @@ COMPARISON = (
         "loss_difference",
         "loss ≠ baseline",
         (
-            "train_loss ÷ train_loss of the baseline framework, minus 1. The baseline framework is `baseline`, "
-            "else `none`, else the first framework configuration that has a loss. Only cells of one scenario that should learn "
-            "alike are compared. A row beyond the tolerance is marked. If a run ended early, the losses are means over the steps "
-            "that both runs made (logged_losses). Along another axis, the loss is compared with that of the row in `compared_with`."
+            "train_loss ÷ train_loss of the baseline framework, minus 1. The baseline framework is the configuration "
+            "named `baseline`, else `none`, else the first configuration that has a loss. Cells are compared only if they are of "
+            "the same scenario and should learn alike. A row beyond the tolerance is marked. If a run ended early, the losses are "
+            "means over the steps that both runs made (logged_losses). Along another axis, the loss is compared "
+            "with that of the row in `compared_with`."
         ),
         unit="share",
         show=Show.SHARE,

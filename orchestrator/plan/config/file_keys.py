@@ -116,7 +116,7 @@ class RepeatsRange(Model):
         10, description="Largest number of runs."
     )
     within: Share = Field(
-        description="Repeats end when half of the speed's 95 % interval over runs is at most this share of the speed, such as 1%."
+        description="Repeats end when the 95 % interval of the speed reaches at most this share above and below it, such as 1%."
     )
 
     @model_validator(mode="after")

@@ -96,7 +96,7 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
 
 
 def _folder_name(root: Path, hide: _Hide) -> str:
-    """Return the name of the folder in the bundle. It is not the campaign's own name, so that both folders fit in one place."""
+    """Return the name of the folder in the bundle. It differs from the campaign's name, so that both can be in the same place."""
     tame = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in hide(root.name))
     return f"{tame[:100].strip('.') or 'campaign'}-bundle"
 

@@ -1,6 +1,7 @@
 """The run folders of a table's rows, the links to them, and the parts that the page shows.
 
-The page of one results folder is in this folder. Its links are relative, so they still work when the folder is moved or sent.
+The page of one results folder is a file in that results folder. Its links are relative, so they still work when the folder is
+moved or sent.
 Only files with the usual names of a run's files are linked, since a folder from other people may contain any other file.
 Reading is limited (`files.reading`), and secrets are masked.
 """

@@ -1,7 +1,7 @@
 """A table as one JSON document for programs: varying columns by experiment, shared values, highlights, warnings.
 
-Numbers have full precision; a missing value is null. NaN and infinity never occur in a table, so they raise ValueError. Terminal
-control characters become `\\uXXXX`, so that the text can be printed; a reader gets the same value.
+Numbers have full precision; a missing value is null. A table must not contain NaN or infinity: either of them raises ValueError.
+Terminal control characters become `\\uXXXX`, so that the text can be printed; a reader gets the same value.
 """
 
 from __future__ import annotations

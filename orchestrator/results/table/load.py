@@ -154,7 +154,9 @@ def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
     except (OSError, ValueError) as error:
         raise ResultsError(f"{file} is not a CSV file of results: {reading.reason(error)}") from None
     if csv_file.has_means(groups):
-        raise ResultsError(f"{file} has means over repeats; name raw_summary.csv next to it, which has the runs")
+        raise ResultsError(
+            f"{file} has means over repeats; give raw_summary.csv of the same folder instead, which has the runs"
+        )
     read = []
     for number, group in enumerate(groups, start=1):
         for row in group:

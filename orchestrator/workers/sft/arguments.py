@@ -128,7 +128,9 @@ def check_own(own: Mapping[str, Any]) -> None:
             "--quantization without --peft_method lora: quantised weights do not train; add the adapter."
         )
     if own.get("double_quantization") and own.get("quantization") not in ("nf4", "fp4"):
-        raise ArgumentError("--double_quantization needs --quantization nf4 or fp4: it quantises their scales again.")
+        raise ArgumentError(
+            "--double_quantization needs --quantization nf4 or fp4: it quantises the scales of these formats."
+        )
     if own.get("packing") and own.get("padding_free"):
         raise ArgumentError("--packing and --padding_free exclude each other: packed rows have no padding; choose one.")
     if own.get("packing") and not own.get("max_seq_len"):

@@ -168,7 +168,10 @@ def padded(rows: Sequence[Mapping[str, Any]], *, pad_token_id: int) -> dict[str,
 
 
 def stacked(rows: Sequence[Mapping[str, Any]], *, flatten: bool) -> dict[str, Any]:
-    """Return a batch of rows that have the same length. `flatten` joins them: flash attention separates samples only in one row."""
+    """Return a batch of rows that have the same length.
+
+    `flatten` joins them into one row, because flash attention can separate samples only if they are in the same row.
+    """
     batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     return {name: values.reshape(1, -1) for name, values in batch.items()} if flatten else batch
 

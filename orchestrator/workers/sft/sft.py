@@ -139,8 +139,8 @@ def leave_process_group() -> None:
     """Leave the process group, so that no rank waits for this one and NCCL does not warn.
 
     The wrapped model must be deleted first. Otherwise DDP's reducer holds the last reference to the group. The reducer then
-    waits for the threads of gloo and keeps the interpreter's lock. These threads may need the lock. Runs of two ranks hung in
-    this way.
+    waits for the threads of gloo and keeps the interpreter's lock. These threads may need the lock. This made
+    runs with two ranks hang.
     """
     import gc
 

@@ -120,7 +120,7 @@ def _text(path: Path, warnings: list[str]) -> str:
 
 
 def _command_arguments(command: str) -> dict[str, object]:
-    """Return the trainer's arguments in a command line: each `--key` after the trainer's module, with its words."""
+    """Return the trainer's arguments in a command line: each `--key` after the trainer's module, and the key's values."""
     try:
         words = shlex.split(command)
     except ValueError:
