@@ -1,0 +1,1 @@
+"""Cases of `attacks.py`, a module for each area."""
