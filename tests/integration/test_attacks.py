@@ -1,0 +1,47 @@
+"""Cases of `attacks.py` that found something, each of another kind. All others are started by hand."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from attacks import carry_out, chosen, load_areas
+
+NAMES = (
+    "claims.claim_without_marker",
+    "claims.odd_owner[negative,owner.json]",
+    "claims.odd_claim[time-text]",
+    "clocks.cancelled_while_clock_jumps[hour-back]",
+    "commands.odd_values[run scenarios.yaml --dry-run --retry-failed ?]",
+    "environments.limited[size-1k]",
+    "folders.absurd_repeat[status]",
+    "folders.planted[experiments,dangling]",
+    "hostile_files.cell_of_table[repeat]",
+    "hostile_files.cell_of_table[status]",
+    "lying_trainers.in_place_of[experiment.json,pipe]",
+    "lying_trainers.in_place_of[steps-rank0.jsonl,link]",
+    "lying_trainers.in_place_of[steps-rank0.jsonl,pipe]",
+    "lying_trainers.last_lines[line-separator]",
+    "processes.signals_at_the_same_time[hup-int-term,2,while stopped]",
+    "secrets.cut_in_a_step_line[40]",
+    "secrets.name_before_the_secret[argparse]",
+    "secrets.stacks_of_a_stalled_run[argument]",
+    "streams.nohup",
+    "streams.redirected[run,<&- >&- 2>&-]",
+    "typed_secrets.in_the_scenario_file[False,script]",
+    "typed_secrets.on_the_command_line[run scenarios.yaml SECRET]",
+    "watching.cancel_at[training,2]",
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the cases use Linux's process files, signals and namespaces")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_promise_that_an_attack_broke_holds(name: str) -> None:
+    load_areas()
+    (case,) = [case for case in chosen([name]) if case.name == name]
+    wrong = carry_out(case, keep=False)
+    if wrong is not None and wrong.startswith("skipped"):
+        assert os.geteuid() != 0 or "root" not in wrong
+        pytest.skip(wrong)
+    assert wrong is None, wrong
