@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.files.printable_text import counted
+from orchestrator.measure.steps import LATEST
 from orchestrator.monitors import perturbing
 from orchestrator.plan.expand import Plan
 from orchestrator.plan.identity.experiment_id import Digester
@@ -67,7 +68,8 @@ def _without_files(experiment: Experiment) -> tuple[str, str]:
 
 
 def _started_at(stored: StoredExperiment) -> float:
-    return max(record.started_at for record in stored.records)
+    """Return the start of the newest run; 0 if no record has a time that can be valid."""
+    return max((record.started_at for record in stored.records if 0 <= record.started_at < LATEST), default=0.0)
 
 
 def _differences(old: Experiment, new: Experiment) -> Iterator[str]:
@@ -85,6 +87,6 @@ def _differences(old: Experiment, new: Experiment) -> Iterator[str]:
 
 
 def _sentence(text: str, change: _Change, root: Path) -> str:
-    day = time.strftime("%d %b %Y", time.localtime(change.newest)).lstrip("0")
+    day = time.strftime(" (%d %b %Y)", time.localtime(change.newest)).replace("(0", "(") if change.newest else ""
     new = "1 experiment is new" if change.cells == 1 else f"{counted(change.cells, 'experiment')} are new"
-    return f"{text} the runs of {', '.join(change.scenarios)} in {root} ({day}): {new}; the older runs stay"
+    return f"{text} the runs of {', '.join(change.scenarios)} in {root}{day}: {new}; the older runs stay"

@@ -59,6 +59,13 @@ def test_each_file_has_a_line_of_its_own(
     assert said(root, cell("1", new), cell("2", new)) == [f"{text} {rest}" for text in sentences]
 
 
+@pytest.mark.parametrize("started_at", [1e300, -1e300, 1e18])
+def test_a_time_that_cannot_be_is_not_shown(tmp_path: Path, started_at: float) -> None:
+    root = results(tmp_path / "r", cell("1", BOTH), started_at=started_at)
+    (text,) = said(root, cell("1", {**BOTH, "model.py": "2"}))
+    assert text == "model.py changed since the runs of own: 1 experiment is new; the older runs stay"
+
+
 def test_only_an_experiment_that_is_otherwise_equal_is_compared(tmp_path: Path) -> None:
     root = results(tmp_path / "r", cell("1", BOTH), cell("1", BOTH, scenario="other"))
     edited = {**BOTH, "model.py": "2"}
