@@ -24,7 +24,7 @@ from orchestrator.compare.sides.read import halves, read
 from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.measure.metrics import METRICS, Show
-from orchestrator.records import DataSpec, Device, Framework, Reason, RunRecord
+from orchestrator.records import Caveat, CaveatKind, DataSpec, Device, Framework, Reason, RunRecord
 from orchestrator.report import tables
 from orchestrator.results.table.load import load
 from orchestrator.results.table.sources import csv_file
@@ -144,6 +144,14 @@ def test_what_was_not_run_stays_out_and_one_sentence_counts_it(tmp_path: Path) -
     )
 
 
+def test_a_side_says_that_its_runs_were_disturbed(tmp_path: Path) -> None:
+    busy = replace(ended(BASE, 2), warnings=(Caveat(kind=CaveatKind.BUSY_HOST, detail="13%"),))
+    warnings = read([stored(tmp_path / "results", (BASE, [ended(BASE, 1), busy]))]).warnings
+    assert [text.partition(": ")[2] for text in warnings] == [
+        "1 experiment has runs on a busy host: their speeds are in doubt"
+    ]
+
+
 def test_the_environment_has_short_names_and_the_workers_own_versions(tmp_path: Path) -> None:
     data = DataSpec(source="builtin:synthetic", form="tokens", samples=512)
     experiment = replace(GPU, data=data, monitors=("hf_memory", "nvml"), framework=Framework(name="liger", digest="d1"))
@@ -167,7 +175,7 @@ def test_runs_of_two_environments_are_both_told(tmp_path: Path) -> None:
         "580.1, 590.0",
         "0, 1",
     )
-    assert [sentence.split(": ")[1] for sentence in side.warnings] == [
+    assert [sentence.partition(": ")[2] for sentence in side.warnings] == [
         "1 experiment(s) have runs with more than one gpu: the differences are not only noise",
         "1 experiment(s) have runs with more than one gpu_power_limit_w: the differences are not only noise",
         "1 experiment(s) have runs with more than one gpu_sm_clock_max_mhz: the differences are not only noise",

@@ -16,12 +16,17 @@ from orchestrator.compare.comparison import Entry, Run, Side
 from orchestrator.compare.sides import environment
 from orchestrator.compare.sides.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.files.printable_text import counted
-from orchestrator.records import Status
+from orchestrator.records import CaveatKind, Status
 from orchestrator.results.table.rows import Row, Value
 
 _NOT_MEASURED = (EFFECTIVE, "provenance_", "measured_", environment.NEIGHBOURS)
 _OF_THE_MACHINE = ("effective_device", "effective_device_name")
 LONGEST_CAUSE = 300
+_DOUBTS = {
+    CaveatKind.BUSY_HOST: "on a busy host",
+    CaveatKind.CONTAMINATED: "on GPUs that other processes used",
+    CaveatKind.THROTTLED: "on GPUs with reduced clocks",
+}
 UNREADABLE = "unreadable"
 
 
@@ -122,10 +127,12 @@ def side(name: str, groups: Iterable[tuple[Sequence[Row], Origin]], warnings: Se
     """
     entries: list[Entry] = []
     not_run: Counter[str] = Counter()
+    disturbed: Counter[CaveatKind] = Counter()
     for rows, origin in groups:
         runs = [row for row in rows if _was_run(row)]
         if runs:
             entries.append(entry(runs, origin))
+            disturbed.update({caveat.kind for row in _last_attempts(runs) for caveat in row.warnings})
         else:
             not_run[str(rows[0].outcome["status"])] += 1
     partly_failed = sum(item.status == Status.OK.value and item.failed_runs > 0 for item in entries)
@@ -135,6 +142,11 @@ def side(name: str, groups: Iterable[tuple[Sequence[Row], Origin]], warnings: Se
         more.append(f"{_have(not_run.total())} no finished run and cannot be compared: {states}")
     if partly_failed:
         more.append(f"{_have(partly_failed)} repeats that did not end ok; the numbers are from the other repeats")
+    more += [
+        f"{_have(disturbed[kind])} runs {how}: their speeds are in doubt"
+        for kind, how in _DOUBTS.items()
+        if disturbed[kind]
+    ]
     return Side(name=name, entries=tuple(entries), warnings=(*warnings, *more))
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from orchestrator.files.printable_text import counted, one_line
+from orchestrator.measure.rank_files import LONG_CORE_WAIT
 from orchestrator.report.caveats import DoubtKind, different
 from orchestrator.report.highlights.highlight import MOST_OTHERS, Highlight, HighlightKind, Known
 from orchestrator.report.highlights.labels import listed
@@ -20,6 +21,9 @@ _OTHERS = {
     DoubtKind.BUSY_HOST: "ran on a busy host",
     DoubtKind.RECOMPILED: "compiled again in the steady state",
     DoubtKind.NOT_STEADY: "had a run without a steady state",
+}
+_ADVICE = {
+    DoubtKind.BUSY_HOST: f" (the limit is {LONG_CORE_WAIT:.0%}; measure on an idle host, into another --results folder)",
 }
 
 # Characters of the detail of a doubt. The longest reason of `measure.steady_state` fits.
@@ -84,5 +88,5 @@ def _doubted(known: Known, kind: DoubtKind, rows: Sequence[int]) -> Highlight:
     details = different([doubt.detail for doubt in doubts if doubt.kind is kind and doubt.detail])
     why = f" ({listed([one_line(detail, longest=LONGEST_DETAIL) for detail in details], most=2)})" if details else ""
     names = listed([known.names.whole(row) for row in rows])
-    text = f"{counted(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so no speed is claimed: {names}"
+    text = f"{counted(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so no speed is claimed{_ADVICE.get(kind, '')}: {names}"
     return known.sentence(HighlightKind.WARNING, text, rows)
