@@ -24,9 +24,10 @@ from orchestrator.results.claims import Owner
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.store import Store
 
-# The longest time that a run takes to end. `run-one` sends INT, TERM and KILL to its tree, with waits, and writes the record.
+# The longest time that a run takes to end. `run-one` sends INT, TERM and KILL to its process tree, waits after each, and writes the
+# record.
 GOODBYE_S = 60.0
-# The longest time until a record exists after its process has gone. The benchmark that started the process writes this record.
+# If `run-one` has gone without a record, the benchmark that started it writes the record within this time.
 _GONE_S = 5.0
 _LOOK_AGAIN_S = 0.1
 
@@ -54,8 +55,8 @@ class Answer:
 def cancel(store: Store, wanted: Sequence[str], *, wait_s: float = GOODBYE_S) -> Iterator[Answer]:
     """End the running runs of the experiments that `wanted` names. If it is empty, end the running runs of all experiments.
 
-    Yield the outcome of each run. Signal all runs first, then wait at most `wait_s` seconds for all records. Raise ResultsError if
-    a word does not name exactly one experiment of the folder.
+    Signal all these runs first, then wait at most `wait_s` seconds for their records. Yield the outcome of each run. Raise
+    ResultsError if a word of `wanted` does not name exactly one experiment of the results folder.
     """
     states = (JobState.RUNNING, JobState.SILENT)
     jobs = [run.job for experiment in chosen(store, wanted) for run in store.runs(experiment) if run.state in states]
@@ -117,7 +118,7 @@ def _owner(job: Job, deadline: float) -> Owner | None:
 def end_process(owner: Owner) -> None:
     """Send SIGTERM to the process if it still exists. Raise PermissionError if it belongs to another user."""
     try:
-        # With this descriptor, the signal cannot reach a new process that gets the same id after the check.
+        # This descriptor is opened before `lives` is checked. So a new process with the same id cannot get the signal.
         descriptor = os.pidfd_open(owner.pid)
     except ProcessLookupError:
         return

@@ -1,7 +1,7 @@
 """Find the files that changed since the runs of a results folder. Nothing is written.
 
-Each experiment of a plan is compared with an experiment in the results folder. The two differ only in the content of their files.
-If several experiments in the folder qualify, the experiment with the newest run is used.
+Each planned experiment is compared with a stored experiment that differs from it only in the content of the user's files. If there
+are several such stored experiments, the one with the newest run is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from orchestrator.results.store import Store
 
 @dataclass(kw_only=True, slots=True)
 class _Change:
-    """The effect of a changed file. `cells` is the number of cells that run again. `newest` is the start of the newest old run."""
+    """The effect of a changed file: `cells` cells run again. `newest` is the start of the newest earlier run."""
 
     scenarios: dict[str, None] = field(default_factory=dict)
     cells: int = 0

@@ -271,7 +271,8 @@ def _disk_errors_explained(store: Store) -> Iterator[None]:
 def _interrupted_once() -> Iterator[None]:
     """Turn a signal that asks to stop into KeyboardInterrupt, which ends the running runs.
 
-    Several signals at one moment count as one, because the second would interrupt this ending before `StopSignals` counts them.
+    Several signals at one moment count as one. Otherwise, the second signal would interrupt the code that ends the runs, before
+    `StopSignals` starts to count signals.
     """
     heard = -inf
 

@@ -31,9 +31,9 @@ TOO_LARGE = ("oom_cuda", "oom_host")
 class Found:
     """The result of the search for a cell's largest per-device batch.
 
-    `batch` is the largest batch that fits, or None if no probe succeeded. `record` is the record of its probe. `too_large` is the
-    smallest batch that did not fit. `failure` is the record of a probe that failed for a reason other than memory. Such a failure
-    ends the search.
+    `batch` is the largest batch that fits, or None if no probe succeeded. `record` is the record of the probe with this batch.
+    `too_large` is the smallest batch that did not fit. `failure` is the record of a probe that failed for a reason other than
+    memory. Such a failure ends the search.
     """
 
     experiment: Experiment
@@ -46,9 +46,10 @@ class Found:
 def mark_what_does_not_fit(
     experiments: Sequence[Experiment], *, store: Store, executor: Executor, on_event: OnEvent
 ) -> int:
-    """Probe the cells that have due runs. If a probe runs out of memory, record its cell's due runs as failed. Return their number.
+    """Probe the cells that have due runs. Return the number of runs that were recorded as failed.
 
-    A trainer without the instrument cannot be ended after two steps, so its cells are not probed.
+    If a probe runs out of memory, its cell's due runs are recorded as failed. A trainer without the instrument cannot be ended
+    after two steps, so its cells are not probed.
     """
     probed = {experiment.id: experiment for experiment in due_and_instrumented(experiments, store)}
     probes = store_inside(store, PROBES)

@@ -2,7 +2,7 @@
 
 One cell runs by itself, then several copies of it run at once. These are recorded runs in the results folder `packing/`, which is
 inside the campaign's folder. The cost is valid only for this cell, on this machine, at this time. Concurrent runs share data
-loading, power and PCIe. A cell that uses these more may lose more speed.
+loading, power and PCIe. A cell that uses these resources more may lose more speed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_TRIES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """`single` is the tokens/s of a cell that runs by itself. `packed` is the mean tokens/s of `copies` that run at once."""
+    """`single` is the tokens/s of a cell by itself. `packed` is the mean tokens/s of `copies` copies that run at once."""
 
     experiment_id: str
     copies: int

@@ -65,7 +65,7 @@ def _can_run(experiment: Experiment) -> bool:
 def retry_of(words: str | None) -> Retry:
     """Return the kinds of failures that `--retry-failed` repeats.
 
-    Without the option, no kind is repeated. The word "all" means every kind. Raise SelectionError for an unknown kind.
+    Without the option, no failure is repeated. The word "all" means every kind. Raise SelectionError for an unknown kind.
     """
     if words is None:
         return NO_RETRY

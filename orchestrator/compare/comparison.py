@@ -49,7 +49,8 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One experiment on one side. `key` (name → value) pairs it with the other side; `label` is the key as text.
+    """One experiment on one side. `key` (name → value) decides which entry of the other side it is compared with. `label` is the
+    key as text.
 
     `arguments` has the arguments that are not in the key. `environment` has the GPU, driver, versions, data, clocks and neighbours.
     `status` is `ok` if at least one run is ok. `failed_runs` counts the failed repeats; `failure` is the kind and cause of the last
@@ -92,7 +93,7 @@ class Difference:
 class Pair:
     """An experiment on both sides, or on only one. `environment` and `arguments` are the differences between the sides.
 
-    `disqualifying` has the names of the differences of environment that forbid a comparison, such as another GPU.
+    `disqualifying` has the names of those differences that forbid a comparison, such as another GPU.
     """
 
     label: str

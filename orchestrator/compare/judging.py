@@ -219,7 +219,7 @@ def _needs(rule: Rule, measured: Measured) -> int | None:
     """Return about how many further runs per side would settle the row, if the ratio stays the same. Return None if unknown.
 
     A row is settled if its interval excludes 1, or is inside the effect that matters. If the ratio is near this effect, no number
-    of runs is enough. So the wanted half width is at least half of the effect.
+    of runs is enough. So the interval does not have to become narrower than this effect.
     """
     ratio = measured.ratio
     if ratio is None:

@@ -1,9 +1,9 @@
 """Pair the experiments of two sides, and list the differences in each pair. Keep experiments that are on only one side. Pure.
 
 Experiments with the same id are the same. The others are put into groups by scenario, model and the other core names
-(`sides.keys`). Within a group, the entries are paired by their names. If no name distinguishes the entries on both sides, they are
-paired in their order. Some names may distinguish the entries of one side, and be unknown for an entry of the other side. Then the
-pair is not comparable.
+(`sides.keys`). Within a group, the entries are paired by other names that distinguish them, such as arguments. If there is no such
+name, they are paired in their order. A name that distinguishes the entries of one side may be unknown for an entry of the other
+side. Then this pair is not comparable.
 
 `places` finds out whether the runs of the two sides took turns. If they did, a drift can be separated from a difference.
 """
@@ -133,8 +133,8 @@ def places(base: Sequence[Run], new: Sequence[Run]) -> Places | None:
     """Sort all runs by their start, and return the places of each side's runs. Return None if the sides did not take turns.
 
     Count how often a run follows a run of the other side. The sides took turns if this number is at least the number of runs of the
-    smaller side, and if the mean places differ by at most one. If a run of base and a run of new started at the same time, they are
-    the same run, and the sides did not take turns.
+    smaller side, and if the two sides' mean places differ by at most one. If a run of base and a run of new started at the same
+    time, they are the same run, and the sides did not take turns.
     """
     fewest = min(len(base), len(new))
     starts = [run.started_at for run in (*base, *new) if run.started_at is not None]

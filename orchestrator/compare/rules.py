@@ -169,6 +169,6 @@ def better_direction(name: str) -> Direction:
 
 
 def one_headline(rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules, but only the first of the rules for headline metrics."""
+    """Return the rules. Of the rules for HEADLINES, return only the first."""
     headlines = [rule for rule in rules if rule.metric in HEADLINES]
     return [rule for rule in rules if rule not in headlines[1:]]

@@ -144,7 +144,7 @@ def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[
     """Return two values: the metrics to judge, in their order, and sentences about metrics that only one side has.
 
     Between two results folders, a speed that only base has is judged, too. Otherwise a gate would test nothing. Other metrics that
-    only base has are not judged, because they may be missing together with their monitor.
+    only base has are not judged, because the new side may have run without their monitor.
     """
     sides = [_runs(pair) for pair in comparable]
     base = {name for runs, _ in sides for run in runs for name in run.numbers}

@@ -34,7 +34,7 @@ RUN_ONE = (sys.executable, "-m", "orchestrator", "run-one")
 _GOODBYE_S = 40.0
 
 _LOOK_AGAIN_S, _PATIENCE = 0.2, 2
-# For each GPU of the pool, this number of smaller runs may start before a larger run that waits.
+# While a larger run waits, this number of smaller runs per GPU of the pool may start before it.
 _PASSES_PER_GPU = 2
 
 

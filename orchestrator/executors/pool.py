@@ -14,7 +14,7 @@ from orchestrator.records import Gpu, Job
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """The GPUs and cores of one run. If `cores` is empty, the run uses all cores. `place` is its number among concurrent runs."""
+    """The GPUs and cores of one run. If `cores` is empty, the run uses all cores. `place` is its position in the pool."""
 
     gpus: tuple[Gpu, ...] = ()
     cores: tuple[int, ...] = ()
@@ -61,7 +61,7 @@ class Pool:
 
 
 def _close_together(free: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
-    """Return the first GPU if `count` is 1, else `count` GPUs with close numbers, because these share links and a NUMA node."""
+    """Return the first GPU if `count` is 1, else `count` GPUs with close numbers, because such GPUs share links and a NUMA node."""
     if count <= 1:
         return tuple(free[:count])
     ordered = sorted(free, key=lambda gpu: gpu.index)
@@ -73,8 +73,8 @@ def _close_together(free: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
 class Queue:
     """The waiting jobs, each with the number of GPUs that it needs.
 
-    A round contains the jobs of one repeat. The largest jobs of a round start first. Smaller jobs may start before a larger job
-    that waits, but at most `patience` times.
+    A round contains the jobs of one repeat. The largest jobs of a round start first. While a larger job waits, at most `patience`
+    smaller jobs may start before it.
     """
 
     waiting: list[tuple[Job, int]]
@@ -91,7 +91,7 @@ class Queue:
             share = pool.take(num_gpus)
             if share is None:
                 if self.passed >= self.patience:
-                    return None  # nothing may pass the waiting job any more
+                    return None  # no further job may start before the waiting job
                 continue
             self.passed = self.passed + 1 if number else 0
             self.waiting.remove(entry)

@@ -4,10 +4,10 @@ A process claims a run: it prepares the run folder under another name and rename
 succeeds. `run-one` then describes its own process in `owner.json`. The state is never stored, because it depends on whether
 the process of `run-one` is still running.
 
-A process on another host or in another container cannot be looked up. Therefore every `run-one` touches a heartbeat file. A
-process that takes over a silent run needs the file server's time: it makes a file, reads the file's date, and removes the file.
-A process that only reads the state uses its own clock and writes nothing. A silent run may be cut off from the file server and
-still run. So its state is `silent`, never `lost`.
+A process on another host or in another container cannot be looked up. Therefore every `run-one` touches a heartbeat file. A process
+that takes over a silent run needs the file server's time: it makes a file, reads the file's date, and removes the file. A process
+that only reads the state uses its own clock and writes nothing. A silent run may still be running, but cut off from the file
+server. So its state is `silent`, never `lost`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Clock = Callable[[Path], float | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """A process that owns a run. These facts distinguish it from a process with the same number, later or on another host."""
+    """A process that owns a run. The fields identify it: later, or on another host, a process may have the same number."""
 
     host: str
     boot_id: str
@@ -63,7 +63,8 @@ class Owner:
     def is_here(self) -> bool:
         """Return whether this process can find out if the owner is running.
 
-        If the boot is the same, the name of the host may have changed. An owner from an earlier boot of this host has ended.
+        It can for an owner from this boot and this container, even if the host's name has changed. It also can for an owner from an
+        earlier boot of this host: this owner has ended.
         """
         if self.boot_id == identity.boot_id() and self.pid_namespace:
             return self.pid_namespace == identity.pid_namespace()
@@ -174,7 +175,7 @@ def note_neighbours(run_dir: Path, experiment_ids: Sequence[str]) -> None:
 
 
 def neighbours(run_dir: Path) -> tuple[tuple[str, ...], int]:
-    """Return two values: the experiments whose runs shared this machine with this run, and how many runs did so at most at once."""
+    """Return two values: the experiments whose runs shared the machine with this run, and the most such runs at once."""
     try:
         text = reading.read_text(RunFolder(run_dir).neighbours, limit=reading.CLAIM_BYTES)
     except (OSError, ValueError):
@@ -190,7 +191,7 @@ def beat(run_dir: Path) -> None:
 
 
 def silence_s(run_dir: Path, clock: Clock) -> float | None:
-    """Return the seconds since the last change of the run's heartbeat, owner or job file; None if that is unknown.
+    """Return the seconds since the heartbeat, `owner.json` or `job.json` of the run last changed; None if they are unknown.
 
     A date in the future says nothing about the run: a clock was wrong, or the files were copied.
     """
@@ -253,9 +254,9 @@ def owners(run_dir: Path) -> tuple[Owner, ...]:
 def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
     """Return the state of the run. A run with a record has ended; a run without a folder is pending.
 
-    Any other run is running while its owner lives, else lost. An owner on another host or in another container cannot be looked
-    up: its run is silent once the heartbeat is older than SILENT_AFTER_S by `clock`, or as far in the future. Until then, its state
-    is `running`.
+    Any other run is running while its owner lives, else lost. An owner on another host or in another container cannot be looked up:
+    its run is silent if, by `clock`, the heartbeat is older than SILENT_AFTER_S or more than SILENT_AFTER_S in the future.
+    Otherwise, the run's state is `running`.
     """
     record = RunFolder(run_dir).record
     if record.exists():
@@ -272,7 +273,7 @@ def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
     if here and all(owner.boot_id == identity.boot_id() for owner in known):
         return JobState.LOST
     age_s = silence_s(run_dir, clock)
-    if here:  # the owner is from an earlier boot; if its files have changed since then, another host has the same name
+    if here:  # an owner from an earlier boot, unless files changed since this boot: then another host has the same name
         unsure_s = min(SILENT_AFTER_S, time.time() - psutil.boot_time())
         return JobState.RUNNING if age_s is not None and age_s < unsure_s else JobState.LOST
     return JobState.SILENT if age_s is None or age_s > SILENT_AFTER_S else JobState.RUNNING

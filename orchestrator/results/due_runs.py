@@ -2,7 +2,7 @@
 
 `store` reads the runs, and makes jobs from the due runs. `campaign/loop.py` limits how often a lost run is tried again.
 
-Adaptive repeats go on until the runs agree. Each run is one sample: the interval is Student's t over the logarithms of the
+Adaptive repeats go on until the runs agree. Each run is one sample: the interval is Student's t interval of the logarithms of the
 runs' values. A failed run has no value, but it counts as one of the repeats. An experiment whose runs mostly fail gets no more
 repeats.
 """
@@ -90,10 +90,10 @@ def is_due_again(run: StoredRun, retry: Retry) -> bool:
 
 
 def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
-    """Return the number of repeats that the experiment needs, given the last record of each repeat that has ended.
+    """Return the number of repeats that the experiment needs. `records` has the last record of each repeat that has ended.
 
-    Adaptive repeats begin with `min`. As long as the interval is too wide, one more repeat is added, up to `max`. Repeats after
-    a gap do not raise the number: a damaged record may have any number.
+    Adaptive repeats begin with `min`. As long as the interval is too wide, one more repeat is added, up to `max`. If a repeat's
+    number comes after a gap, the repeat does not raise the result, because a damaged record may contain any number.
     """
     rule = experiment.adaptive
     if rule is None:
@@ -107,13 +107,13 @@ def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
 
 
 def agree(records: Iterable[RunRecord], *, within: float) -> bool:
-    """Return whether the runs that ended ok agree: half the interval, as a share of their mean, is at most `within`."""
+    """Return whether the runs that ended ok agree: their `half_width` is at most `within`."""
     width = half_width(records)
     return width is not None and width <= within
 
 
 def half_width(records: Iterable[RunRecord]) -> float | None:
-    """Return half the interval over the runs that ended ok, as a share of their mean; None if there is no interval."""
+    """Return how far the interval over the ok runs reaches above their mean, as a share of the mean; None without an interval."""
     from orchestrator.measure import intervals
 
     ok = [record for record in records if record.status is Status.OK]

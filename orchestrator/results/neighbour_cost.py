@@ -1,4 +1,4 @@
-"""The slowdown of concurrent runs, as measured by `--parallel auto`. It is in a file in the results folder's `packing/`."""
+"""The slowdown of concurrent runs, as measured by `--parallel auto`. A file in `packing/` in the results folder has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The experiments that users currently request: the latest request of each call of `tunebench run` into a results folder.
+"""The experiments that users currently request: the latest request of each call of `tunebench run` for a results folder.
 
 A call is identified by its scenario file and its choices (`--num-gpus`, `--set`…). So `--num-gpus 2` after `--num-gpus 1` adds
 experiments to the folder. The same call after a change of the file replaces its earlier request. The folder keeps experiments that
@@ -77,7 +77,7 @@ def _write(path: Path, entry: Mapping[str, Any]) -> None:
 
 
 def _entries(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
-    """Yield each file of a request with its content. Skip a file that cannot be read: the next same call writes it again."""
+    """Yield each file of a request with its content. Skip unreadable files: a call with the same choices replaces its file."""
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
             entry = reading.read_json(path, limit=reading.SUITE_BYTES)

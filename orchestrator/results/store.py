@@ -178,7 +178,7 @@ class Store:
     def ids(self) -> list[str]:
         """Return the ids of all experiments: first those in `suite.json`, in its order, then all remaining ids.
 
-        Raise ResultsError if `suite.json` lists experiments and none of them is there.
+        Raise ResultsError if `suite.json` lists experiments, but the folder has none of them.
         """
         folder, listed = self.root / "experiments", self._listed()
         paths = folder.iterdir() if folder.is_dir() else ()
@@ -197,7 +197,7 @@ class Store:
         return list(dict.fromkeys(name for name in names if isinstance(name, str)))
 
     def find(self, word: str) -> str:
-        """Return the id that equals this word, else the only id that contains it. Raise ResultsError if there is no such id."""
+        """Return the id that equals this word, else the only id that contains it. Raise ResultsError if no id or several ids do."""
         ids = self.ids()
         matches = [word] if word in ids else [name for name in ids if word in name]
         if len(matches) == 1:
@@ -228,7 +228,7 @@ class Store:
 
 
 def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = None) -> bool:
-    """Create `record.json`, the last step of a run. If it already exists, leave it unchanged and return False.
+    """Create `record.json`. This is the last step of a run. If the file already exists, leave it unchanged and return False.
 
     The run's command may have removed the run's folder, or made it read-only: undo this. Move aside a `record.json` that cannot
     be read. If the record cannot be placed because the disk is full, it stays in the file `reserved`.
@@ -258,7 +258,7 @@ def set_record_aside(run_dir: Path, *, unless: Callable[[RunRecord], bool] = lam
         if unless(load(RunRecord, reading.read_bytes(path, limit=reading.RECORD_BYTES))):
             return None
     except OSError:
-        return None  # there is no record, or it may be valid
+        return None  # there is no record, or one that may be valid although this read failed
     except ValueError:
         pass
     return with_dated_name(path).name

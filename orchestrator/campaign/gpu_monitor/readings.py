@@ -4,9 +4,9 @@ The monitor `nvml` (`monitors/nvml_sampler`) makes the readings in the same way,
 memory is read every 50 ms to find its peak. It takes milliseconds to read the energy counter or the processes, so both are read at
 most once per second. An event between two readings is missed. Nothing is written.
 
-At the default interval, the monitor uses about 1 % of one CPU core for one GPU, and 5 % for eight GPUs. These figures are sums of
-the costs of single readings. Most of the cost is the energy counter (3.4 ms per reading on H100). The monitor starts no work on a
-GPU. `benchmarks/watching.py` measures the cost.
+At the default interval, the monitor uses about 1 % of one CPU core for one GPU, and 5 % for eight GPUs. Both percentages are sums
+of the costs of single readings. Most of the cost is the energy counter (3.4 ms per reading on H100). The monitor starts no work on
+a GPU. `benchmarks/watching.py` measures the cost.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from orchestrator.measure.gpu_timeline import REASONS
 from orchestrator.monitors import nvml_sampler
 from orchestrator.records import Gpu
 
-# Seconds between two readings of memory. A shorter peak may be missed.
+# Seconds between two readings of memory. A peak that is shorter than this may be missed.
 LOOK_S = 0.05
 
-# Seconds between two slow readings. This is less than the default interval, so every view has new readings.
+# Seconds between two readings of the energy counter and the processes. They are less than the default interval, so every view has
+# new readings.
 SLOW_S = 0.9
 
 SHORTEST_S, LONGEST_S = 0.1, 60.0
@@ -66,7 +67,7 @@ class Process:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """One GPU at one moment; unknown values are None. The peak and the energy are those since the watch began."""
+    """One GPU at one moment; unknown values are None. The peak and the energy are counted from the start of the watch."""
 
     index: int
     uuid: str | None
@@ -183,7 +184,7 @@ class Device:
         }
 
     def _sampled(self, what: str) -> Any:
-        """Return a value. Read it in the same way as the sampler of a run does."""
+        """Return a value, read in the same way as by the monitor `nvml`."""
         _, read = nvml_sampler.READERS[what]
         return self._ask(what, lambda: read(self.nvml, self._handle))
 

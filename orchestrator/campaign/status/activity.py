@@ -1,9 +1,9 @@
 """The activity of a running run: its phase, step, speed and memory, read from the ends of its files.
 
 Only the end of a file is read, and only if the file has changed. So a view does not disturb a measurement. Steps that compiled may
-be earlier in the file; `compiled_steps` finds them. The speed is that of the last steps and includes pauses for evaluation and
-saving, so it is not the steady-state speed. Without a declared warm-up, the first steps count as warm-up. Memory is the monitor's
-last reading for the fullest GPU; it is not a peak. Without the instrument, the only phase of a training is `RUNNING`.
+be earlier in a file than this end; `compiled_steps` finds them. The speed is that of the last steps and includes pauses for
+evaluation and saving, so it is not the steady-state speed. Without a declared warm-up, the first steps count as warm-up. Memory is
+the monitor's last reading for the fullest GPU; it is not a peak. Without the instrument, the only phase of a training is `RUNNING`.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _rate(steps: Sequence[dict[str, Any]]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Lines:
-    """The end of a step file. `loss` is the last loss. `ended`: the training has ended. `damaged`: a whole line is not JSON."""
+    """The end of a step file. `loss` is the last loss. `ended`: the training has ended. `damaged`: a complete line is not JSON."""
 
     steps: tuple[dict[str, Any], ...]
     loss: float | None
@@ -193,7 +193,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _tail(path: Path, length: int) -> list[bytes]:
-    """Return the last whole lines of a file that a process is writing. Return no lines if the file cannot be read."""
+    """Return the last complete lines of a file that a process is writing. Return no lines if the file cannot be read."""
     try:
         with untrusted.opened(path) as file:
             start = max(0, os.fstat(file.fileno()).st_size - length)

@@ -1,8 +1,8 @@
 """The state of a campaign, read from its results folder: the runs that are done, running, failed, due or lost, and the time left.
 
-`tunebench status` and the live display of `tunebench run` use this module, and `view` shows the result. A look mostly checks which
-folders have changed (`experiment`), so a view can look every second. This module starts and ends no run. The files do not show the
-runs that a caller is going to start, so the caller names these runs with `expect`.
+`tunebench status` and the live display of `tunebench run` use this module, and `view` shows the result. Most looks only check which
+folders have changed (see `experiment`), so a view can look every second. This module starts and ends no run. The files do not show
+the runs that a caller is going to start, so the caller names these runs with `expect`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class CampaignStatus:
 
 
 def chosen(store: Store, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids that these words name. Return all ids if there are no words. Raise ResultsError as `Store.find` does."""
+    """Return the ids that `wanted` names, or all ids if it is empty. Raise ResultsError as `Store.find` does."""
     return tuple(dict.fromkeys(map(store.find, wanted))) or tuple(store.ids())
 
 

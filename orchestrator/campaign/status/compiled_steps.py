@@ -1,8 +1,8 @@
 """Find the steps that compiled in a running run, and estimate the time that its remaining steps take.
 
-A recompilation may be hundreds of steps ago, so the end of a step file is not enough. The first look searches the whole file,
-and each further look searches only the added lines. Only lines that name a compilation are parsed. If a file has more than
-MOST_STEPS such lines, the later lines are left out.
+A recompilation may have happened hundreds of steps ago, so it is not enough to read the end of a step file. The first look searches
+the whole file, and each further look searches only the added lines. Only lines that name a compilation are parsed. If a file has
+more than MOST_STEPS such lines, the later lines are left out.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MARK, _PIECE_BYTES = b'compiled"', 4 * 2**20
 
 @dataclass(slots=True)
 class _Search:
-    """The search through one file. `place` is the position up to which it was searched; `found` are the steps that compiled."""
+    """The search through one file, up to the position `place`. `found` are the steps that compiled."""
 
     place: int = 0
     found: list[Step] = field(default_factory=list)
 
     def look(self, path: Path) -> None:
-        """Search the whole lines that were added since the last look."""
+        """Search the complete lines that were added since the last look."""
         with reading.opened(path) as file:
             end = os.fstat(file.fileno()).st_size
             if end < self.place:  # another file has replaced this file
@@ -72,7 +72,7 @@ def read(files: Iterable[Path]) -> dict[int, Step]:
 
 
 def _joined(parts: Sequence[Step]) -> Step:
-    """Return the longest step among the ranks that recompiled. If no rank recompiled, return the longest step of all ranks."""
+    """Return one step for all ranks: the longest of `parts`. If some ranks recompiled, only their parts count."""
     return max(parts, key=lambda step: (bool(step.recompiled), step.seconds))
 
 

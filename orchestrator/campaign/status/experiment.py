@@ -1,7 +1,7 @@
 """The state of one experiment of a results folder: the states of its repeats. A repeat has the state of its last attempt.
 
-`Follower` looks at the experiment repeatedly. Records never change, so `Follower` keeps the values of ended runs that a view needs.
-A look mostly checks for changes. `store.plan` decides which runs are due.
+`Follower` looks at the experiment repeatedly. Records never change, so `Follower` keeps those values of an ended run that a view
+needs. Most looks only check for changes. `store.plan` decides which runs are due.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from orchestrator.results.store import Store
 
 # The failure kind of a run whose record cannot be read. The run may have succeeded, so it is not due again.
 UNREADABLE = "unreadable"
-# If a folder changed less than this time ago, its modification time may not show a second change.
+# During this time after a change, a second change may leave the folder's modification time as it is.
 _SETTLED_S = 2.0
-# The longest time that a run takes before and after its training. If the files' times show more, they do not come from the run.
+# The longest time that a run takes before and after its training, together. Files whose times show a longer time were copied or
+# changed later.
 _LONGEST_AROUND_S = 60.0
 
 

@@ -1,8 +1,8 @@
 """Estimate the time that the due runs will take, from the times of earlier runs.
 
-The estimate is for people; it is not a measurement. A run is expected to take the median time of the ended runs of its experiment.
-If there are none, the most similar ended runs are used. The first choice is runs of the same scenario and model on the same number
-of GPUs. The second choice is runs of the same scenario and model. The third choice is runs on the same number of GPUs, and the last
+The estimate is for people; it is not a measurement. A run is expected to take the median time of its experiment's ended runs. If
+there are none, the most similar ended runs are used. The first choice is runs of the same scenario and model on the same number of
+GPUs. The second choice is runs of the same scenario and model. The third choice is runs on the same number of GPUs, and the last
 choice is all runs. The times of successive runs are added. If earlier runs were concurrent, the due runs are expected to use the
 same number of GPUs at once. If no run has ended, there is no estimate.
 """
@@ -17,7 +17,7 @@ from statistics import median
 
 from orchestrator.records import Experiment, RunRecord, Status
 
-# The runs that ended last show how many runs are concurrent. This is their number.
+# Only this number of runs, those that ended last, show how many runs are concurrent.
 LATEST = 50
 
 
@@ -68,7 +68,7 @@ class Expectation:
     def of_itself(self, experiment: Experiment) -> float | None:
         """Return the median of the seconds that runs of this experiment took.
 
-        Failed runs count, because a run that failed early will fail early again.
+        Failed runs are included, because a run that failed early will fail early again.
         """
         return self._median_s.get(("experiment", experiment.id))
 
@@ -123,7 +123,7 @@ class Work:
 
 
 def left_s(works: Sequence[Work], *, gpus_at_once: int | None = None) -> float | None:
-    """Return the seconds until all is done. Return None if a part is unknown.
+    """Return the seconds until all these runs have ended. Return None if the time of some runs is unknown.
 
     `gpus_at_once` is a result of the function `gpus_at_once`.
     """

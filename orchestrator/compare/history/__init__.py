@@ -1,5 +1,5 @@
 """Follow numbers over many campaigns (`tunebench history`): a series for each experiment and metric, and the steps in the series.
 
-`campaigns` reads and orders the places, `trends` makes series, and `change_points` finds steps. `as_csv`, `as_json`, `terminal`
+`campaigns` reads and sorts the campaigns, `trends` makes series, and `change_points` finds steps. `as_csv`, `as_json`, `terminal`
 and `trend_page` make texts, and `files` writes them.
 """

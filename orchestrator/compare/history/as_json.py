@@ -1,6 +1,6 @@
 """Write a history as one JSON document: campaigns, series with points and steps, warnings.
 
-The document also identifies a folder that Tunebench wrote.
+The file with this document also shows that Tunebench wrote the folder.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
     """Return two values: the campaigns, oldest first, and warnings about unreadable places and about the order.
 
     Raise ResultsError if a named place is not a campaign or is named twice, or if nothing is named. If no place can be read, raise
-    the error of the first place, since a mistake in `by` affects all places.
+    the error of the first place: all places may have the same error, such as a mistake in `by`.
     """
     found: list[Side] = []
     warnings: list[str] = []
@@ -115,8 +115,8 @@ def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
 def _inside(place: Path) -> list[Path]:
     """Return the results folders inside a folder. Return an empty list if the folder itself is a results folder.
 
-    A folder with a damaged `suite.json` counts, so that the damage is reported. A link to another folder in the same place does not
-    count.
+    A folder with a damaged `suite.json` counts, so that the damage is reported. A link from one folder in `place` to another one
+    does not count.
     """
     if not place.is_dir() or folders.holds_results(place):
         return []

@@ -122,8 +122,8 @@ def _one_more(best: Sequence[float], costs: Sequence[Sequence[float]], *, first:
 def _costs(values: Sequence[float], weights: Sequence[float]) -> Iterator[float]:
     """Yield the weighted sum of absolute deviations from the median, for the first one, two, three… values.
 
-    The top of the lower heap is the weighted median, and the upper heap has the larger values. Running sums make each further
-    value cheap.
+    The values so far are in two heaps. The top of the lower heap is the weighted median; the upper heap has the values above it.
+    Running sums make each further value cheap.
     """
     lower: list[tuple[float, float]] = []
     upper: list[tuple[float, float]] = []

@@ -28,7 +28,7 @@ from orchestrator.report.page.shell import Section
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded
 
 MOST_STEPS, MOST_VIEWS, MOST_WARNINGS = 100, 500, 100
-# The most points in all charts together. They take about 12 MB, and a page should be smaller than 25 MB.
+# The most points in all charts together. So many points take about 12 MB, and a page should be smaller than 25 MB.
 MOST_POINTS = 60_000
 
 HEIGHT_PX = 400

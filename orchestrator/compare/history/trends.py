@@ -35,7 +35,7 @@ RESOLUTION = 0.001
 
 @dataclass(kw_only=True, slots=True)
 class _Track:
-    """An experiment over its campaigns. `seen` has each campaign's number, the entry, and the changes since the one before."""
+    """An experiment over its campaigns. `seen` has each campaign's number, its entry, and the changes since the campaign before."""
 
     label: str
     seen: list[tuple[int, Entry, tuple[Difference, ...]]] = field(default_factory=list)
@@ -156,7 +156,7 @@ def _points(track: _Track, read: Sequence[Read], metric: str) -> Iterator[Point]
         since = _chained(since, changes)
         values = _values(entry, metric)
         if not values:
-            continue  # changes at a campaign that failed belong to the next point, too
+            continue  # the next point also gets the changes at this campaign, which failed
         starts = [run.started_at for run in entry.runs if run.started_at is not None]
         value, interval = _mean(values)
         yield Point(
@@ -197,7 +197,7 @@ def _chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tupl
 
 
 def _levels(points: Sequence[Point], entries: Sequence[Entry], metric: str) -> tuple[Level, ...]:
-    """Return the levels of the logarithms. Return no levels if a value has no logarithm."""
+    """Return the levels of the logarithms of the points' values. If a value has no logarithm, return no levels."""
     if any(point.value <= 0 for point in points):
         return ()
     variance = _variance_of_a_run(entries, metric)
@@ -206,7 +206,7 @@ def _levels(points: Sequence[Point], entries: Sequence[Entry], metric: str) -> t
 
 
 def _variance_of_a_run(entries: Sequence[Entry], metric: str) -> float:
-    """Return the variance of the logarithm between runs of one campaign.
+    """Return the variance of the metric's logarithm between runs of one campaign.
 
     It is pooled over all campaigns, because one campaign has too few runs.
     """

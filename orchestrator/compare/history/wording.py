@@ -27,7 +27,7 @@ SeriesStep = tuple[Series, Step]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """The steps of one campaign that have the same changes. `changes` describes these changes."""
+    """Steps at one campaign that come with the same changes of environment and arguments. `changes` describes these changes."""
 
     campaign: Campaign
     changes: str

@@ -1,4 +1,4 @@
-"""Run the open pairs of a comparison again, their sides in turns (`tunebench rerun --from comparison.json`).
+"""Run the open pairs of a comparison again, with both sides taking turns (`tunebench rerun --from comparison.json`).
 
 An open pair is an experiment with an inconclusive row.
 

@@ -62,7 +62,7 @@ def _on_hopeless_rows(pair: Undecided, max_runs: int) -> Iterator[str]:
 
 
 def _sides(pair: Undecided, *, runs: int, ignore: Collection[str], here: Here) -> Iterator[tuple[str, Ready | Refused]]:
-    if pair.is_same_experiment:  # the sides are halves of one campaign, which gets the runs of both
+    if pair.is_same_experiment:  # both sides are halves of one campaign, so it gets the runs for both halves
         seen = (*pair.base.runs, *pair.new.runs)
         yield "it", readiness(pair.new, runs=2 * runs, seen=seen, ignore=ignore, here=here)
         return

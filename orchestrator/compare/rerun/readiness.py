@@ -43,8 +43,8 @@ Here = Callable[[Experiment], Mapping[str, Value]]
 class Ready:
     """An experiment that can run again, the store of its folder, and the repeats to run, in their order.
 
-    `experiment.repeats` is raised to the last of these repeats. `run_s` is the duration of the longest run. If no run has ended ok,
-    `run_s` is the time limit, or None if there is no limit.
+    `experiment.repeats` is raised to the number of the last of these repeats. `run_s` is the duration of the longest run. If no run
+    has ended ok, `run_s` is the time limit, or None if there is no limit.
     """
 
     store: Store
@@ -133,7 +133,7 @@ def _due_repeats(
 ) -> tuple[int, ...]:
     """Return the repeats that are still due: `runs` repeats, minus the runs that were made since the comparison.
 
-    Repeats that never ran come first, then new repeats.
+    Repeats that are due anyway, such as lost ones, come first. Then come new repeats.
 
     A run counts as made if it has ended ok since the comparison, or is in progress. A run that has failed since the comparison does
     not count; a new repeat replaces it.
@@ -158,7 +158,7 @@ def _is_new(run: StoredRun, before: Run | None) -> bool:
 def _changes(experiment: Experiment, ok: Sequence[StoredRun], here: Here) -> list[Difference]:
     """Return the differences between the environment of the last of these runs and the environment now.
 
-    A fact that was not recorded is not a difference. Packages are an exception. If any packages were recorded, the list was
+    A fact that was not recorded is not a difference. Packages are an exception. If any packages were recorded, their list was
     complete, so a package that is not in the list is a difference.
     """
     record = ok[-1].record if ok else None

@@ -1,8 +1,8 @@
 """Order the runs of a rerun, and run them.
 
 Base and new take turns, so that a drift of the machine affects both sides alike. A round contains every open pair once. The pairs
-are shuffled, and so are the two sides of each pair. The seed is in `suite.json` of the first new side's results folder, so the
-order can be reproduced.
+are shuffled, and so are the two sides of each pair. The seed comes from `suite.json` in the results folder of the first pair's new
+side, so the order can be reproduced.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def carry_out(order: Sequence[Turn], *, executor: Executor, on_event: OnEvent) -
     on_event(Event(kind=EventKind.HANDED_OVER, text=text, jobs=tuple(turn.job for turn in order)))
 
     def on_event_of_turn(event: Event) -> None:
-        if event.kind is not EventKind.HANDED_OVER:  # the event above has all jobs
+        if event.kind is not EventKind.HANDED_OVER:  # the one HANDED_OVER event above has the jobs of all turns
             on_event(event)
 
     for turn in order:

@@ -99,7 +99,7 @@ def data_cells(data: DataSpec | None) -> dict[str, Value]:
 
 
 def source_cells(sources: Mapping[str, str]) -> dict[str, Value]:
-    """Return as cells the digests of the files that a command runs. With the prefix, no digest is read as a number."""
+    """Return the digests of a command's files as cells. With the prefix `sha256:`, no digest is read as a number."""
     return {f"{_SOURCES}{name}": f"sha256:{digest}" for name, digest in sources.items()}
 
 

@@ -1,4 +1,4 @@
-"""Find the names that pair the experiments of two sides, and compare their values. Pure.
+"""Find the names that pair the experiments of two sides, and compare the values of these names. Pure.
 
 A few names identify an experiment roughly: its *core*. For results of Tunebench, the core has the scenario, framework
 configuration, model, GPUs and trainer. If a side is from the reference, the core has the five names of the reference. Entries with
@@ -114,7 +114,7 @@ def distinguishing(*sides: Sequence[Entry]) -> tuple[str, ...]:
     """Return the names whose values differ between entries of a side. Only names that are known for all entries count.
 
     If there are two sides, return only names with at least one value that both sides have. If there are no such names, return all
-    differing names: the experiments are then different.
+    names whose values differ: the sides then have different experiments.
     """
     known = [[(entry, cells(entry)) for entry in side] for side in sides]
     names = {name for side in sides for entry in side for name in distinctive(entry)}

@@ -64,7 +64,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
 def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:
     """Return one place as two sides: the odd ok runs and the even ok runs of each experiment, in the order of rounds.
 
-    Both sides have the same environment, so their differences are noise. Raises the same errors as `read`.
+    Both sides have the same environment, so their differences are noise. Raise the same errors as `read`.
     """
     whole = read([place], by=by)
     enough = [entry for entry in whole.entries if len(entry.runs) > 1]

@@ -25,7 +25,7 @@ _MOST = 6
 def ratio_ticks(reach: float) -> Ticks:
     """Return ticks between 1/e^reach and e^reach: one tick at no change, and two ticks on each side.
 
-    Only the middle and the outer ticks have words, since a phone has room for three.
+    Only the middle tick and the two outermost ticks have a text, since a phone has room for only three texts.
     """
     reach = min(reach, 700.0)
     if math.expm1(reach) >= _AS_FACTORS:
@@ -49,7 +49,7 @@ def value_ticks(name: str, low: float, high: float) -> Ticks:
 
 
 def _whole(value: float) -> float:
-    """Return the value without the rounding error of a whole number."""
+    """Return the nearest whole number if the value differs from it only by a rounding error, else the value."""
     near = round(value)
     return float(near) if math.isclose(value, near, rel_tol=1e-9) else value
 

@@ -217,7 +217,7 @@ def _points(name: str, ratios: Sequence[Ratio], places: Sequence[int]) -> Trace:
 
 
 def _texts(ratios: Sequence[Ratio], reach: float) -> list[Trace]:
-    """Return two columns of text next to the plot: the changes, and their intervals on a wide screen."""
+    """Return two columns of text next to the plot: the changes, and their intervals. A narrow screen shows only the changes."""
 
     def column(words: Iterable[str], share: float) -> Trace:
         at = math.exp(min(-reach + 2 * reach / _FIELD * share, _MOST_EXPONENT))

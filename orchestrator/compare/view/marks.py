@@ -1,7 +1,7 @@
 """The sign, symbol and colour of each verdict on a page, and the smallest change that counts in a row. Pure.
 
 Colour is never the only mark. Improved is blue and points up. Regressed is red and points down. So the marks differ for any colour
-vision, and in print. A sign in a text looks like its symbol in a chart.
+vision, and in print. A verdict's sign in a text looks like its symbol in a chart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from orchestrator.report.page.charts import colours
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """The look of a verdict. `colour` is a name of the page's theme; In lists, `kind` is gain, warning, failure or empty."""
+    """The look of a verdict. `colour` is a name in the page's theme. `kind` (gain, warning, failure or empty) is for lists."""
 
     sign: str
     symbol: str

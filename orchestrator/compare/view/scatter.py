@@ -1,9 +1,8 @@
-"""Draw base against new, with a point for each experiment. The diagonal means no change. Changes inside the band do not count.
+"""Draw base against new, with a point for each experiment. Pure.
 
-Pure.
-
-Both axes are logarithmic with the same range, so that equal ratios are equally far from the diagonal. (Plotly can tie two
-scales, but then draws nothing after the user chooses another metric.)
+The diagonal means no change. Changes inside the band around the diagonal do not count. Both axes are logarithmic with the same
+range, so that equal ratios are equally far from the diagonal. (Plotly can tie two scales, but then draws nothing after the user
+chooses another metric.)
 """
 
 from __future__ import annotations

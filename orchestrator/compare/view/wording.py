@@ -151,7 +151,7 @@ def difference_cells(differing: Difference) -> tuple[str, ...]:
 
 
 def environment(comparison: Comparison) -> list[tuple[Difference, str]]:
-    """Return each difference of environment with its number of pairs: `all` first, then the most frequent."""
+    """Return each difference of environment, the most frequent first, with the number of pairs that have it (or `all`)."""
     two_sided = [pair for pair in comparison.pairs if pair.base is not None and pair.new is not None]
     counts = Counter(differing for pair in two_sided for differing in pair.environment)
     total = len(two_sided)
@@ -175,7 +175,7 @@ def experiments(comparison: Comparison) -> str:
 
 
 def judged_by(comparison: Comparison) -> str:
-    """Return the rules of a comparison: `metrics default, level 0.035`."""
+    """Return the rules of a comparison as text: `metrics default, level 0.035`."""
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in comparison.rules.items())
 
 

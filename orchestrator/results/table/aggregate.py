@@ -157,9 +157,10 @@ def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
 
 
 def loss_against(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
-    """Return the difference from the baseline's loss over the same steps, as a share. Else return why there is no comparison.
+    """Return the difference from the baseline's loss over the same steps, as a share.
 
-    Trainings with different planned numbers of steps are expected to learn differently, so they get no number.
+    If the losses cannot be compared, return a `doubt` that says so. Return an empty dict if the planned numbers of steps differ,
+    since such trainings are expected to learn differently.
     """
     if baseline is None or _number(cell, LOSS) is None or _is_another_training(cell, baseline):
         return {}
@@ -201,7 +202,7 @@ def _losses(cell: Cell, baseline: Cell) -> tuple[float, float] | None:
 def _learning(cell: Cell) -> Hashable:
     """Return everything that a loss depends on, except kernels and the number of steps."""
     arguments = tuple(cell.arguments.get(name) for name in _LEARNING)
-    packed = str(cell.arguments.get(_PACKING)).lower() not in _OFF  # a row of several samples is another batch
+    packed = str(cell.arguments.get(_PACKING)).lower() not in _OFF  # with several samples in a row, the batch differs
     return _facts(cell, _CELL_FACTS), cell.facts.get("global_batch"), packed, arguments
 
 

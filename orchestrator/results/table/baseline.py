@@ -28,7 +28,8 @@ TRAINERS_SPEED, STEP_TIME, RUN_TIME = "train_tokens_per_second", "step_time_s", 
 STEADY_SPEEDS = ("real_tokens_per_s", "tokens_per_s", "samples_per_s", STEP_TIME)
 WHOLE_SPEEDS = (TRAINERS_SPEED, "train_samples_per_second", RUN_TIME)
 TIMES = (STEP_TIME, RUN_TIME)
-# Patterns of arguments that change the work of a step, a sample or a run. Each comes with the speeds that then have no meaning.
+# Patterns of arguments that change the work of a step, a sample or a run. Each comes with the speeds that have no meaning if such
+# an argument differs.
 _OTHER_WORK = (
     ("num_gpus", (TRAINERS_SPEED, *TIMES)),
     ("batch|accum", TIMES),
@@ -75,8 +76,8 @@ class Memory:
 class Pair:
     """Two experiments that are compared. `loss` is the difference of the training losses as a share.
 
-    `doubt` says what the losses make doubtful. `loss` and `doubt` are None for framework configurations: the table already has
-    columns for both.
+    `doubt` says what this difference makes doubtful. `loss` and `doubt` are None for framework configurations: the table already
+    has columns for both.
     """
 
     match: Match

@@ -49,7 +49,7 @@ _GPU_MEMORY = (
     *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
 )
 
-# These differ in every row but are not properties of the experiment. A table has them only if they are kept.
+# Columns that differ in every row, but are not properties of the experiment. A table has them only if they are kept.
 BOOKKEEPING = ("id", "output_dir", "started_at", "logging_dir", "run_name", "provenance_collected_at")
 
 _OUTCOME = ("status", "runs_ok", "runs", "failure_kind", "failure_cause", "failure_hint")

@@ -25,7 +25,8 @@ from orchestrator.results.table.rows import Row, Value
 # A run has about 200 columns. A record with more columns than this limit is left out, since its table would take all memory.
 MAX_COLUMNS = 5000
 
-# Columns that need other experiments. Only the table computes them: if a file or a trainer has such a column, it is left out.
+# Columns whose values depend on other experiments. Only the table computes them: if a file or a trainer has such a column, it is
+# left out.
 COMPUTED = frozenset(metric.name for metric in (*COMPARISON, *RELATIVE))
 _OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | COMPUTED
 _SMALLEST = 1 / reading.LARGEST

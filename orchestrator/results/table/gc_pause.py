@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def left_alone() -> Iterator[None]:
-    """Pause the garbage collector. With ten thousand records, it takes a tenth to a fifth of the time.
+    """Pause the garbage collector. With ten thousand records, the collector would take a tenth to a fifth of the time.
 
     Values without references are still freed. Only values that refer to each other in a circle stay until the end.
     """
