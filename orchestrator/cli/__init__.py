@@ -72,7 +72,7 @@ def main() -> Any:
     try:
         _in_a_folder()
         code = _app_for(sys.argv[1:])(args=_with_optional_values(sys.argv[1:]), standalone_mode=False)
-    except KeyboardInterrupt:  # Ctrl-C before or after the sub-command; a sub-command handles Ctrl-C itself
+    except KeyboardInterrupt:  # Ctrl-C before or after the sub-command runs; a running sub-command handles it
         code = INTERRUPTED
     except OrchestratorError as error:
         code = _mistake(str(error))
@@ -98,9 +98,9 @@ def _mistake(text: str) -> int:
 
 
 def _refused_file(error: OSError) -> int:
-    """Report an error of the system about a file: too long a name, a full disk…
+    """Report an error of the operating system about a file, such as a name that is too long, or a full disk.
 
-    Raise an error that names no file and has no known remedy, because it is a defect.
+    If `error` names no file and has no known remedy, raise it again, because it is a defect.
     """
     if not error.strerror or (error.filename is None and error.errno not in REMEDIES):
         return _usage_error(error)
@@ -119,7 +119,8 @@ def _in_a_folder() -> None:
 def _app_for(words: list[str]) -> typer.Typer:
     """Return the app with only the sub-command that the first word names. If it names no sub-command, return the whole app.
 
-    typer reads the options of every sub-command in its app. For the whole app, this takes a twentieth of a small plan's time.
+    typer reads the options of every sub-command in its app. Reading the options of all sub-commands takes
+    a twentieth of a small plan's time.
     """
     named = [command for command in app.registered_commands if command.name in words[:1]]
     if not named:
@@ -130,7 +131,10 @@ def _app_for(words: list[str]) -> typer.Typer:
 
 
 def _with_optional_values(words: list[str]) -> list[str]:
-    """Write `--retry-failed=all` where `--retry-failed` has no value, because the parser does not know optional values."""
+    """Return the words of a command line, with `--retry-failed=all` instead of a `--retry-failed` that has no value.
+
+    The parser does not know options with an optional value.
+    """
     if "--retry-failed" not in words:
         return words
     from orchestrator.measure.failure_kinds import KINDS
@@ -138,7 +142,7 @@ def _with_optional_values(words: list[str]) -> list[str]:
     found: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=True):
         is_kinds = {*following.split(",")} <= {*KINDS, "all"}
-        # A word that looks like a kind, but is neither a kind nor a file, is refused later with a suggestion.
+        # A word may look like a kind of failure, but be neither a kind nor a file. Such a word is refused later with a suggestion.
         is_misspelt = re.fullmatch(r"[a-z]+_[a-z_,]+", following) and not os.path.exists(following)
         has_value = is_kinds or is_misspelt
         found.append(f"{word}=all" if word == "--retry-failed" and not has_value else word)
@@ -152,11 +156,11 @@ def _usage_error(error: Exception) -> int:
     """
     if hasattr(error, "show") and hasattr(error, "exit_code"):
         mistake: Any = error
-        mistake.message = mistake.message.removeprefix("Value error, ")  # pydantic adds these words
+        mistake.message = mistake.message.removeprefix("Value error, ")  # pydantic adds this prefix
         mistake.show()
         return int(mistake.exit_code)
     sys.excepthook = _without_secrets
-    if type(error).__name__ == "Abort":  # Ctrl-C in older versions of typer; newer versions return the code
+    if type(error).__name__ == "Abort":  # Ctrl-C in older versions of typer; newer ones return the exit code
         return INTERRUPTED
     raise error
 

@@ -1,4 +1,4 @@
-"""The command `compare`: it reads two sides, prints a verdict for each row, and exits with a code for CI."""
+"""The command `compare`: it reads the two sides of a comparison, prints a verdict for each row, and exits with a code for CI."""
 
 from __future__ import annotations
 
@@ -150,7 +150,10 @@ def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[
 
 
 def _places(text: str) -> list[Path]:
-    """Return the folders and files of one side. Commas separate the names, but an existing name may contain commas, too."""
+    """Return the folders and files of one side, which are separated by commas in `text`.
+
+    If the whole text is the path of an existing folder or file, its commas are a part of this path.
+    """
     whole = Path(text)
     return [whole] if whole.exists() else [Path(word) for word in text.split(",") if word] or [whole]
 
@@ -158,7 +161,8 @@ def _places(text: str) -> list[Path]:
 def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], everything: bool, written: bool) -> None:
     """Print the comparison in the chosen format, and its conclusion.
 
-    If `written`, a file already has this format. Then only a table is printed again.
+    `written` says that the comparison was already written to a file in this format. Then only the view for a terminal and
+    the conclusion are printed.
     """
     from orchestrator.compare.view import terminal, wording
 

@@ -47,7 +47,7 @@ def tell(text: str) -> None:
 
 
 def print_raw(pieces: Iterable[str]) -> None:
-    """Print unchanged text for another program. On a terminal, show control characters as visible text."""
+    """Print text that another program may read. Change it only for a terminal: show control characters as visible text."""
     on_terminal = sys.stdout.isatty()
     for piece in pieces:
         sys.stdout.write(printable(piece) if on_terminal else piece)
@@ -55,7 +55,7 @@ def print_raw(pieces: Iterable[str]) -> None:
 
 
 def words(texts: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the words of an option. The user may repeat the option, or separate words by commas."""
+    """Return the values of an option. The user may repeat the option, or give several values, separated by commas."""
     return tuple(word for text in texts or () for word in text.split(",") if word)
 
 

@@ -109,9 +109,10 @@ def cancel(
 
 
 def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
-    """Write the files of the requested formats. If no format is requested, write the CSV files and the page.
+    """Write the files of the requested formats, and return a line for each file.
 
-    Return a line for each file. If a pivot or a grouping is requested (`--pivot`, `--group-by`), write nothing.
+    If no format is requested, write the CSV files and the page. If a pivot or a grouping is requested (`--pivot`, `--group-by`),
+    write nothing.
     """
     from orchestrator.report import write as reporting
 
@@ -147,7 +148,7 @@ def _warn(made: Report, problem: str | None = None) -> None:
 
 
 def _show(made: Report, forms: Sequence[Format]) -> None:
-    """If a single text format is requested, print it. If the table or no format is requested, print the table."""
+    """If one text format is requested, print the report in this format. If the table or no format is requested, print the table."""
     from orchestrator.report import write as reporting
 
     if reporting.is_one_text(forms):

@@ -48,7 +48,10 @@ _outlets: dict[str, _Outlet] = {}
 
 
 def prepare() -> None:
-    """Replace stdout and stderr by streams that remember an error. A character that cannot be shown is written as its number."""
+    """Replace stdout and stderr by streams that remember an error.
+
+    If the encoding of a stream does not have a character, the number of the character is written instead.
+    """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, os.O_RDWR)

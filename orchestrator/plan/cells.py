@@ -2,8 +2,8 @@
 
 The axes are crossed. The axes of a `zip:` group change together. `exclude:` removes cells. `include:` adds arguments or cells. The
 order of the axes, from the axis that changes most rarely: model, framework configuration, effective batch size, number of GPUs,
-packing, max_seq_len, then all further axes as listed. Samples per optimizer step = per-device batch × accumulation × processes. If
-`effective_batch_size` is given, the missing factor is computed from this size. `expand` makes experiments from the cells.
+packing, max_seq_len, then the others in the scenario's order. Samples per optimizer step = per-device batch × accumulation ×
+processes. If `effective_batch_size` is given, it determines the missing factor. `expand` makes experiments from the cells.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _crossed(
 ) -> tuple[Sequence[str], Iterator[tuple[Any, ...]]]:
     """Return two values: the names of the axes, and an iterator over the values of each cell.
 
-    All axes of a group come at the position of the group's first axis.
+    All axes of a group in `zipped` come at the position of the group's first axis.
     """
     groups = {name: [other for other in axes if other in group] for group in zipped for name in group}
     members = [groups.get(name, [name]) for name in axes]
@@ -117,7 +117,7 @@ def _conditions(entry: Mapping[str, Any]) -> tuple[Mapping[str, Text | None], Co
 
 
 def _holds(compared: Compared, point: Mapping[str, Any]) -> bool:
-    """Return whether all comparisons hold. A comparison with a value that is not a number is false."""
+    """Return whether all comparisons are true for a cell. A comparison is false if the cell's value is not a number."""
     for name, (compare, limit) in compared.items():
         value = number(point.get(name))
         if value is None or not compare(value, limit):
@@ -162,7 +162,7 @@ class BatchMistake(Exception):
 
 
 def settle_batch(arguments: dict[str, Text | None], num_gpus: int) -> Reason | None:
-    """Replace an effective batch size in `arguments` by the missing factor. If it is not divisible, return the reason."""
+    """Replace an effective batch size in `arguments` by the missing batch argument, or return why it is not divisible."""
     wanted = arguments.pop(EFFECTIVE, None)
     if wanted is None:
         return None
@@ -252,7 +252,7 @@ class Layers:
         return translated
 
     def references(self, baseline: Mapping[str, Any]) -> Mapping[str, Text | None]:
-        """Return the values of `baseline:`, written as in the experiments."""
+        """Return the names and values of `baseline:` in the form that they have in the experiments."""
         named = argument_texts(baseline)
         axes = {name: named.pop(name) for name in (FRAMEWORK, MODEL, GPUS) if name in named}
         if MODEL in axes:

@@ -28,7 +28,7 @@ from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
 
 Found = Iterator[tuple[YamlPath, str]]
 
-MAX_CELLS = 500_000  # for a scenario, and for a plan; a plan of this size takes half a minute
+MAX_CELLS = 500_000  # the limit of a scenario, and of a plan; a plan of so many cells takes half a minute
 # The most comparisons of cells with the entries of include: and exclude:. So many comparisons take half a minute, too.
 MAX_COMPARED = 50_000_000
 

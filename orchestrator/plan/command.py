@@ -35,7 +35,8 @@ _PLAIN = ("MULTI_GPU", "NO", "MULTI_CPU")
 _FSDP = "FSDP"
 _FOR_SHARDING = frozenset({"fsdp_config", "parallelism_config"})
 
-# Tunebench decides these settings. The port is an option of the command. A variable has the GPUs, and `gpu_ids` would override it.
+# Tunebench decides these settings. The port is an option of the command. An environment variable lists the GPUs;
+# `gpu_ids` would override it.
 _OURS = frozenset({"gpu_ids", "main_process_ip", "main_process_port", "distributed_type"})
 
 
@@ -79,7 +80,7 @@ def build_command(
 def _working_folder(experiment: Experiment, run_dir: Path) -> Path:
     """Return the folder in which the command starts: `work/` in the run's folder, except for a script.
 
-    By default, a script starts in `output/`. This folder is removed after the run.
+    By default, a script starts in `output/`, which is removed after the run.
     """
     if experiment.script is None:
         return run_dir / WORK
@@ -191,7 +192,10 @@ def _distribution_problem(experiment: Experiment) -> Reason | None:
 
 
 def _cpu_problem(experiment: Experiment) -> Reason | None:
-    """Return the reason why a setting needs a GPU. Without a GPU the run would fail late, or silently use a different setting."""
+    """Return the reason why a setting of an experiment on CPUs is refused, or None.
+
+    With such a setting, the run would fail late, or silently use a different setting.
+    """
     if experiment.device is not Device.CPU:
         return None
     arguments = experiment.arguments

@@ -104,7 +104,10 @@ def _spec(
 
 
 def _response_template(processing: DataProcessing, form: str, argument: str | None) -> str | None:
-    """Return the template that tells the preparation which text has a loss. A trainer that gets text masks the loss itself."""
+    """Return the text that begins a response, or None. The preparation masks the loss of everything before the response.
+
+    A trainer that gets text masks the loss itself.
+    """
     if form == "tokens":
         return argument or processing.response_template
     return processing.response_template if processing.tokenize else None
@@ -143,7 +146,7 @@ def cache_folder() -> Path:
 
 @cache
 def data_identity(spec: DataSpec) -> dict[str, Any]:
-    """Return the fields that identify the data. The content of a local file counts, not its path. Other data counts by its name."""
+    """Return the fields that identify the data. A local file is identified by its content, and other data by its name."""
     return {name: value for name, value in asdict(spec).items() if name != "source" or spec.fingerprint is None}
 
 

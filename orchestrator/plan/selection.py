@@ -22,9 +22,9 @@ SETTABLE = sorted(
     Scenario.model_fields.keys() - {"arguments", "custom", "env", "exclude", "include", "matrix", "name", "slow", "zip"}
 )
 
-MOST_IDS = 8  # an error names at most so many ids
+MOST_IDS = 8  # an error shows at most this number of ids
 
-# Keys of a scenario. Each part of such a key can also be set separately.
+# Keys of a scenario whose parts can also be set one by one.
 NESTED = ("measure", "repeats")
 
 
@@ -59,8 +59,7 @@ def parse_selection(
     """Return the selection for the values of options.
 
     The options are `--scenario`, `--framework`, `--model`, `--cell`, `--axis NAME=V,V` and `--set PATH=VALUE`.
-
-    `keys` has the values of the other options. Each of them sets one key of a scenario.
+    `keys` has the values of those further options that set one key of a scenario each.
     """
     for option, texts in (("--scenario", scenarios), ("--axis", axes), ("--set", settings)):
         _refuse_bytes(option, texts)
@@ -189,7 +188,7 @@ def chosen_experiments(
 
 
 def _matching(option: str, words: Iterable[tuple[str, str]], values: Mapping[str, str]) -> set[str]:
-    """Return the ids of the experiments whose value is one of the words. Return all ids if there are no words."""
+    """Return the ids in `values` whose value is named by one of the words. Without words, return all ids."""
     found = set() if words else {*values}
     for word, value in words:
         ids = {id for id, own in values.items() if own == value}

@@ -31,7 +31,7 @@ def load(kind: type[T], text: str | bytes) -> T:
     """Return the value of type `kind` that a JSON text contains.
 
     If a field is missing or has a wrong type, raise a ValueError that names the first such field. If more than a thousand fields
-    are wrong, the error has only their number: a hostile file may have millions of them, and describing them all takes gigabytes.
+    are wrong, the error only says how many: a hostile file may have millions of them, and describing them all takes gigabytes.
     """
     from pydantic import ValidationError
 

@@ -62,7 +62,7 @@ class Caveat:
         return cls(detail=sentence)
 
 
-# Patterns of the sentences about the speed. Only records before version 3 contain the last sentence.
+# Patterns of the sentences about the speed. The last pattern is only for records before version 3.
 _KNOWN = (
     (CaveatKind.NOT_LEVEL, r"no steady-state speed: (.*); let it run longer, or look for what changes"),
     (CaveatKind.NO_STEADY_SPEED, r"no steady-state speed:? ?(.*)"),

@@ -12,9 +12,9 @@ from orchestrator.records.caveat import AcceptsSentence, Caveat
 from orchestrator.records.run_folder import RunFolder
 
 # The version of `record.json`. Version 1 was written up to 2026-11. Version 2 adds `hint`, the experiments on the same machine, and
-# the status `stalled`; its exit code and signal are those of the trainer. In version 3 `warnings` are caveats, and a missing
-# measurement has its reason in `missing`. A reader ignores unknown fields and gives missing fields their defaults. Tests read a
-# golden record of each version.
+# the status `stalled`. Since version 2, the exit code and the signal are those of the trainer. In version 3 `warnings` are
+# caveats, and a missing measurement has its reason in `missing`. A reader ignores unknown fields and gives missing fields their
+# defaults. Tests read a golden record of each version.
 SCHEMA_VERSION = 3
 
 
@@ -31,7 +31,7 @@ class Status(StrEnum):
 
 
 class Limit(StrEnum):
-    """A limit that ends a run, by the limit's key in a scenario. At `MEASURED`, the run has made all requested steps."""
+    """A limit that ends a run. Each value is a key of a scenario. At `MEASURED`, the run has made all requested steps."""
 
     WALL = "timeout_s"
     STARTUP = "startup_timeout_s"
@@ -166,5 +166,8 @@ class RunRecord:
 
     @property
     def neighbours(self) -> int:
-        """The largest number of other runs on the machine at one time; in older records, over the whole run."""
+        """The largest number of other runs that were on the machine at one time.
+
+        An older record does not have this number. Then the value is the number of other experiments during the whole run.
+        """
         return len(self.beside) if self.beside_at_once is None else self.beside_at_once

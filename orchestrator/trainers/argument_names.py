@@ -48,12 +48,12 @@ def is_true(value: Text | None) -> bool:
 
 
 def _renamed(old: str, new: str, note: str = "") -> tuple[str, Rule]:
-    """Return the rule for an old name. Its sentence helps the user to update the file."""
+    """Return the rule for an old name. The sentence in its `note` helps the user to update the scenario file."""
     return old, Rule(becomes=lambda value: {new: value}, note=f"{old} is called {new} today{note}.")
 
 
 def _called(canonical: str, theirs: str) -> tuple[str, Rule]:
-    """Return the rule for a canonical name that this trainer calls differently. Both names are valid, so there is no sentence."""
+    """Return the rule that replaces a canonical name by this trainer's own name. Both names are valid, so it has no sentence."""
     return canonical, Rule(becomes=lambda value: {theirs: value})
 
 
@@ -71,7 +71,10 @@ def _switch(name: str, *, on: Arguments, off: Arguments, called: str) -> tuple[s
 
 
 def _by_value(name: str, cases: Mapping[str, Arguments]) -> tuple[str, Rule]:
-    """Return the rule for an argument. Each value in `cases` becomes other arguments. Any other value keeps the argument's name."""
+    """Return the rule for an argument that some values turn into other arguments.
+
+    `cases` maps each such value to these arguments. With any other value, the argument stays as it is.
+    """
 
     def becomes(value: Text | None) -> Arguments:
         if value is None:
@@ -106,7 +109,7 @@ _GONE_FROM_TRANSFORMERS = (
     _switch(
         "use_flash_attn",
         on={"attn_implementation": "flash_attention_2"},
-        off={"attn_implementation": None},  # the layer below may have set it
+        off={"attn_implementation": None},  # a lower layer may have set this argument
         called="attn_implementation today (flash_attention_2, sdpa or eager)",
     ),
     _dropped("include_tokens_per_second", "tokens per second are always measured"),

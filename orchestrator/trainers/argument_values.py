@@ -27,7 +27,7 @@ WHOLE, NUMBER, TRUTH, ANY = "a whole number", "a number", "true or false", "any"
 YES, NO = ("true", "yes", "on"), ("false", "no", "off")
 _OTHERS_YES_NO = (*YES, *NO, "t", "y", "1", "f", "n", "0")
 MODEL_CONFIG = "model_config."  # the rest of such a name is a field of the model's configuration
-# Parts of the file. They have the names that a trainer accepts in addition to the names of today's Trainer.
+# Trainer → parts of `argument_types.json`. They have the names that it accepts besides those of today's Trainer.
 _OWN_NAMES = {
     "huggingface": ("built-in trainer", "earlier transformers", "model configurations"),
     "trl": ("trl", "earlier transformers"),
@@ -63,7 +63,7 @@ def types(part: str) -> Mapping[str, str | list[str]]:
 def wrong(name: str, value: Text, trainer: str) -> str | None:
     """Return a description of the allowed values if this value is certainly wrong, else None."""
     own = trainer == "huggingface"
-    if isinstance(value, tuple) and len(value) == 1:  # the list becomes the same words as its item
+    if isinstance(value, tuple) and len(value) == 1:  # on the command line, such a list is the same as its item
         return wrong(name, value[0], trainer)
     if trainer not in ON_TRAINING_ARGUMENTS or value == "None":
         return None

@@ -45,7 +45,7 @@ from orchestrator.trainers.trainer import Trainer
 # is the folder of the scenario file.
 PROVIDED = ("model_name_or_path", "num_gpus", "run_dir", "gpus", "port", "python", "scenario_dir", "arguments")
 
-# Only the end of a log is read. It has the results, and a whole log may be larger than the memory.
+# Only the end of a log is read. The results are at the end, and a whole log may be larger than the memory.
 LONGEST_LOG_BYTES = 64 * 2**20
 # The search for a pattern that backtracks may take years.
 LONGEST_SEARCH_S, ALL_SEARCHES_S = 10.0, 30.0
@@ -264,7 +264,7 @@ def _nested(values: Any, key: str) -> object:
 def _last_match(pattern: str, log: Path, ends: float) -> object:
     """Return the text of the pattern's last match in the log, or the reason if there is no match.
 
-    All searches of a run end at the time `ends` of the monotonic clock. But each search may take one second.
+    The searches of a run share the time until `ends` (on the monotonic clock). A search that starts later gets one second.
     """
     began = time.monotonic()
     limit_s = max(min(LONGEST_SEARCH_S, 1.0), min(LONGEST_SEARCH_S, ends - began))

@@ -1,7 +1,7 @@
 """fms-hf-tuning, `python -m tuning.sft_trainer`, under `workers/instrument/`.
 
-Its arguments have the names of the reference's scenario files, so that those files expand to the same runs. The launcher sets the
-environment variable with the plugin file of the acceleration framework.
+Its arguments have the names of the reference's scenario files, so that those files expand to the same runs. The launcher
+names the plugin file of the acceleration framework in an environment variable.
 """
 
 from __future__ import annotations

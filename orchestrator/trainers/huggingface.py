@@ -31,7 +31,8 @@ class HuggingFace(InstrumentedTrainer):
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:
         arguments = dict(experiment.arguments)
         if experiment.data_path is not None:
-            arguments["training_data_path"] = experiment.data_path  # a user's own file was prepared, too
+            # This also replaces a user's own file by its prepared copy.
+            arguments["training_data_path"] = experiment.data_path
         return instrumented.with_run_folder(arguments, run_dir)
 
     def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ def _logged_losses(first: Mapping[str, Any]) -> Iterator[Measurement]:
 
 
 def _total(workers: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    """Return the sum over ranks. Return None if a rank is missing or some steps were not measured.
+    """Return the sum of the count `name` over all ranks. Return None if a rank is missing or some steps were not measured.
 
     A partial sum would be wrong.
     """

@@ -22,9 +22,9 @@ class Trainer(Protocol):
 
     `requires` has the packages that the training interpreter must have. An `instrumented` trainer runs under `workers/instrument/`,
     which writes the worker files. `data_form` is the form of prepared data that the trainer reads: `tokens`, `text`, or None if it
-    has its own data. `defaults.yaml` overrides `base_arguments`. A trainer with the built-in trainer's arguments sets
-    `takes_defaults` and gets `defaults.yaml`. Any other trainer gets defaults only if `--defaults` names a file. A trainer that
-    sets `builds_models` can build the models named `config:NAME`, which are in no folder and on no hub.
+    has its own data. `base_arguments` are the trainer's defaults; `defaults.yaml` overrides them. A trainer with the built-in
+    trainer's arguments sets `takes_defaults` and gets `defaults.yaml`. Any other trainer gets defaults only if `--defaults` names a
+    file. A trainer that sets `builds_models` can build the models named `config:NAME`, which are in no folder and on no hub.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """trl's supervised fine-tuning script, `python -m trl.scripts.sft`, under `workers/instrument/`.
 
-The names are those of trl 1.x. By default trl uses bf16 and gradient checkpointing, unlike Tunebench's other trainers. Both
-arguments are therefore always passed, so that rows of a table are comparable.
+The arguments have the names of trl 1.x. By default trl uses bf16 and gradient checkpointing, unlike Tunebench's other trainers.
+So that rows of a table are comparable, the arguments `bf16` and `gradient_checkpointing` are always passed.
 """
 
 from __future__ import annotations

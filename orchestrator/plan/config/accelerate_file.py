@@ -24,7 +24,7 @@ OVERRIDDEN = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """The allowed values of a key: one of `words` in any case, or a value of one of `types`.
+    """The allowed values of a key: one of `words` in capital or small letters, or a value of one of `types`.
 
     `text` describes the allowed values.
     """
@@ -146,7 +146,7 @@ def _table_problems(mapping: Mapping[Any, Any], table: Table, path: Path) -> Ite
         elif kind is not None:
             if not _fits(value, kind):
                 yield (*path, name), f"{name}: {value!r} is invalid; write {kind.text}"
-        elif value or name not in _UNSUPPORTED:  # `accelerate config` writes blank unsupported keys into every file
+        elif value or name not in _UNSUPPORTED:  # `accelerate config` writes the unsupported keys without a value
             yield (*path, name), _unknown(name, table, path)
 
 

@@ -70,7 +70,7 @@ def misplaced(document: Document, arguments: Mapping[Any, Any], root: YamlPath) 
 
 
 def check(model: type[M], document: Document, problems: list[Problem]) -> M | None:
-    """Return the document as a `model`. If it has mistakes, append them to `problems` and return None."""
+    """Return the document as an object of the class `model`. If there are mistakes, append them to `problems` and return None."""
     if not isinstance(document.value, dict):
         kind = {list: "a list", str: "a text", type(None): "nothing"}.get(type(document.value), "a single value")
         keys = ", ".join(model.model_fields)

@@ -30,7 +30,9 @@ def members(name: str, known: Collection[str]) -> list[str]:
 
 
 def canonical_name(value: Any, known: Collection[str]) -> Any:
-    """Return the name of a configuration, or of the combination that a list means. Return any other value unchanged.
+    """Return the canonical name of the configuration or combination that `value` names. Return any other value unchanged.
+
+    `value` may also be a list of short names.
 
     `known` are the short names, in the order of CONTENTS.yaml.
     """
@@ -46,7 +48,7 @@ def for_trainer(
     trainer: Trainer,
     translated: Callable[[Mapping[str, Text | None]], Mapping[str, Text | None]],
 ) -> list[FrameworkSource]:
-    """Return the configurations with the trainer's names of arguments.
+    """Return the configurations, with the arguments under the trainer's names.
 
     If a configuration is for other trainers, its arguments are left out.
     """
@@ -70,9 +72,9 @@ def contradictions(sources: Sequence[FrameworkSource]) -> Iterator[str]:
 
 
 def combined(frameworks: Sequence[Framework]) -> Framework:
-    """Return one configuration with the settings of all parts.
+    """Return one configuration with the settings of all `frameworks`.
 
-    The parts are in the order of CONTENTS.yaml and do not contradict each other.
+    The `frameworks` are in the order of CONTENTS.yaml and do not contradict each other.
     """
     if len(frameworks) == 1:
         return frameworks[0]
@@ -98,7 +100,7 @@ def _digest(digests: Sequence[str]) -> str:
 
 
 def _settings(framework: Framework) -> dict[str, Any]:
-    """Return the settings in which combined configurations must agree. Their names are the keys of the file."""
+    """Return the settings in which combined configurations must agree. The settings have the names of the file's keys."""
     single = {"device": framework.device, "plugins": framework.plugin_file}
     return {
         "arguments": framework.arguments,

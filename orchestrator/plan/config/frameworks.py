@@ -37,7 +37,7 @@ class FrameworkSource:
 
     @property
     def description(self) -> str:
-        """The description in the file, or an empty text. A plugin file has a fixed sentence."""
+        """The description in the file, or an empty text. For a plugin file, it is a fixed sentence."""
         content = self.document.value if isinstance(self.document.value, dict) else {}
         if self.framework.plugin_file:
             return "A plugin file of the acceleration framework, for trainer fms_hf_tuning."
@@ -88,7 +88,7 @@ def _load_entry(
 ) -> FrameworkSource | None:
     file = contents.file.parent / entry.filename
     if entry.plugins is not None and not file.exists():
-        # The reference system's lists name files of another package. A plan works without the file, a run does not.
+        # The reference system's lists name files of another package. A plan does not need such a file, but a run does.
         return _plugin_file(entry.shortname, file, contents, digest="")
     if not file.is_file():
         place = ("framework_configs", index, "filename")

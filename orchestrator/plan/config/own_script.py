@@ -104,7 +104,7 @@ def files(script: Script, arguments: Mapping[str, Text]) -> Iterator[tuple[str, 
     """Yield each text that names a file or folder next to the scenario file, with the name of its argument ("" for a word).
 
     Yield nothing if `cwd:` is set: then the script starts in the scenario file's folder, and finds such files itself. Numbers
-    are not file names. Most of the Trainer's arguments are not file names either.
+    do not count as file names. Most of the Trainer's arguments are not file names either.
     """
     if script.cwd is not None:
         return

@@ -1,4 +1,4 @@
-"""The commented scenario files that `tunebench init` writes. Each is a first campaign that runs on any machine without changes."""
+"""The commented scenario files that `tunebench init` writes. Each runs on any machine without changes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Suite:
     """The checked content of a campaign's YAML files.
 
     `defaults_given` says whether `--defaults` named the file with the defaults. `shipped` has the names of the files that were not
-    found near the scenario file. `left_out` has the scenarios with mistakes that were not chosen: name → sentences about the
+    found near the scenario file. `left_out` has the scenarios that have mistakes and were not chosen: name → sentences about the
     mistakes.
     """
 
@@ -244,7 +244,7 @@ def _folder_not_found(suite: SuiteFile, known: Collection[str], scenarios: Path)
 
 
 def _stale(document: Document, suite: SuiteFile, known: Mapping[str, FrameworkSource]) -> dict[str, FrameworkSource]:
-    """Return short name → configuration, for the names that the reference's list does not contain, or no longer contains.
+    """Return short name → configuration, for the scenarios' names that the reference's list never had or no longer has.
 
     The cells with these names are skipped; all remaining cells run.
     """

@@ -68,7 +68,7 @@ class Expansion:
         self._launch = cache(self._launch_of)
 
     def experiments(self) -> Iterator[Experiment]:
-        """Yield an experiment for each cell. If a check finds mistakes, raises ConfigError with all that it found."""
+        """Yield an experiment for each cell. If a check finds mistakes, raises ConfigError with all mistakes of this check."""
         self._refuse(checks.watching(self.scenario, self.trainer))
         written = self.suite.written[self.scenario.name]
         self._refuse(checks.zipped_gpus(written))
@@ -107,7 +107,7 @@ class Expansion:
             raise ConfigError([self._problem(("trainer",), message)])
         if name == "custom" and self.scenario.custom is None:
             raise ConfigError([self._problem((), NEEDS_CUSTOM)])
-        self._refuse(own_script.contradictions(self.scenario))  # checked again, since --set may have made one
+        self._refuse(own_script.contradictions(self.scenario))  # checked again, since --set may cause a contradiction
         return get_trainer(name)
 
     @cached_property
@@ -201,7 +201,7 @@ class Expansion:
         }
 
     def _launch_of(self, name: str | None, model: str, num_gpus: int) -> tuple[str, dict[str, Any]]:
-        """Return what experiments with these arguments share: the readable part of their ids, and a mapping of fields."""
+        """Return two values that cells of one framework, model and GPU count share: the readable part of their ids, and fields."""
         framework = self.frameworks[name]
         fields = {
             "framework": framework,
@@ -261,7 +261,7 @@ class Expansion:
             "script": own_script.in_cell(self.script, arguments) if self.script else None,
             "global_batch": None if skip else global_batch(arguments, cell.num_gpus, trainer),
         }
-        draft: Any = SimpleNamespace(**fields)  # the checks and the id read it; an Experiment takes ten times as long
+        draft: Any = SimpleNamespace(**fields)  # for checks and id; making an Experiment takes ten times as long
         fields["sources"] = draft.sources = self.files.of(draft)
         return Experiment(
             id=f"{readable}-{self._digester.digest(draft)}",

@@ -42,9 +42,10 @@ class GpuHours:
 
 
 def gpu_hours(experiment: Experiment, machine: Machine, earlier: EarlierRuns) -> GpuHours:
-    """Return the GPU-hours of all runs on GPUs of this machine's kind, assuming that all rows are full. Raises NotKnown.
+    """Return the GPU-hours of all runs on GPUs of this machine's kind, or raise NotKnown.
 
-    Adaptive repeats count with their maximum. A run that may end early counts with all its steps.
+    All rows are assumed to have `max_seq_len` tokens. Adaptive repeats count with their maximum. A run that may end early counts
+    with all its steps.
     """
     work = work_of(experiment)
     shape = _shape(experiment)

@@ -37,7 +37,7 @@ class Outlook(Protocol):
     elsewhere: ClassVar[bool]
 
     def cells(self, experiments: Sequence[Experiment]) -> Sequence[Mapping[str, str]]:
-        """Return the texts for some columns of each experiment's row, as heading → text."""
+        """Return heading → text for each experiment: the texts that the forecast adds to the experiment's row."""
         ...
 
     def document(self, experiment: Experiment) -> dict[str, Any]:

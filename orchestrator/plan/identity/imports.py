@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-# The number of leading dots, and the dotted name after them. In `from a import b`, this is `a.b`.
+# The number of leading dots, and the dotted name after these dots. For `from a import b`, the name is `a.b`.
 Import = tuple[int, str]
 
 

@@ -92,7 +92,7 @@ class Sources:
 
 
 class _Named(NamedTuple):
-    """A text in the command, the paths that it may mean, and the folder in which `-m` found its module.
+    """A text in the command, the paths that it may mean, and (for the module after `-m`) the folder that contains the module.
 
     `is_script` says whether the text follows an interpreter. Then the file is Python, even with another suffix.
     """

@@ -79,7 +79,8 @@ def _experiment(experiment: Experiment, python: str, redact: Redactor, masked: C
     received = get_trainer(experiment.trainer).arguments(experiment, RUN_DIR)
     stem, _, digest = experiment.id.rpartition("-")
     return {
-        "id": f"{redact(stem)}-{digest}",  # the result for the stem is remembered; the digest contains nothing secret
+        # many ids have the same stem, and `redact` caches its result; the digest contains nothing secret
+        "id": f"{redact(stem)}-{digest}",
         **masked(_cell(experiment)),
         "device": experiment.device,
         "trainer": experiment.trainer,

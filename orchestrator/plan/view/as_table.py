@@ -92,7 +92,7 @@ def _are_unclear(rows: Sequence[Mapping[str, str]], needs: Mapping[str, int], wi
 
 
 def _names(row: Mapping[str, str], below: Sequence[str], width: int, *, style: Style | None = None) -> list[Segment]:
-    """Return the lines below a row: its full names, as many on a line as fit. Return no lines if `below` is empty."""
+    """Return the lines below a row: its full names, with as many names on a line as fit. Return no lines if `below` is empty."""
     lines: list[str] = []
     for text in (row[name] for name in below if row[name]):
         if lines and cell_len(f"{lines[-1]} · {text}") <= width:

@@ -35,6 +35,6 @@ def assignments(experiment: Experiment, names: Collection[str]) -> str:
 
 
 def labels(experiments: Sequence[Experiment]) -> dict[str, str]:
-    """Return id → text. The text has the arguments that distinguish the experiment from others with the same readable id."""
+    """Return id → text: the arguments that distinguish an experiment from those with the same readable part of the id."""
     names, redact = distinguishing(experiments), redactor()
     return {one.id: one_line(redact(assignments(one, names[one.scenario]))) for one in experiments}

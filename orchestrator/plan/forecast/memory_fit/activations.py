@@ -62,7 +62,7 @@ class Phase:
 
 
 def phases(training: Training) -> tuple[Phase, Phase, Phase]:
-    """Return the phases of a layer's backward pass: at its last matrix, at the first matrices of its MLP, and at its end."""
+    """Return a layer's three phases in the backward pass: at the layer's last matrix, at its MLP's first matrices, at the end."""
     shape, layer = training.shape, layer_bytes(training)
     last = shape.hidden_size * shape.intermediate_size * max(1, shape.experts) / shape.layer_parameters
     in_attention = sum(matrix.parameters for matrix in shape.matrices if matrix.name in ATTENTION_MATRICES)
@@ -141,7 +141,7 @@ def _attention(training: Training) -> int:
         return kept + _inputs(training, ("o_proj",), shape.query_width)
     mask = compute * training.row_tokens if training.masked else 0
     kept += compute * shape.query_width + FLOAT32 * shape.heads + mask
-    if training.quantized:  # bitsandbytes gets 16 bits, so the adapter shares attention's output
+    if training.quantized:  # attention's output already has 16 bits, so the adapter keeps no copy of it
         return kept + _between_adapters(training, ("o_proj",), shape.query_width)
     return kept + (_inputs(training, ("o_proj",), shape.query_width) if _has_own_inputs(training) else 0)
 
@@ -184,7 +184,7 @@ def _inputs(training: Training, readers: tuple[str, ...], width: int) -> int:
     """
     adapters, compute = training.adapters, training.compute_bytes
     if adapters is None:
-        # A single reader's input is in the compute type already, so autocast makes no copy.
+        # The input of a single matrix is in the compute type already, so autocast makes no copy.
         return compute * width * (len(readers) if training.casts else 1)
     adapted = len(adapters.targets.intersection(readers))
     number = compute if training.autocast else FLOAT32

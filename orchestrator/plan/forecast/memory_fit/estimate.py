@@ -3,8 +3,8 @@
 The peak can only be at a few moments of a step. At each of these moments, memory has different parts. In the backward pass of the
 loss, all activations and three float32 copies of the logits are in memory, but no gradient. In the optimizer step, all gradients
 are in memory, but no activation. So this module adds up the parts of each moment. The largest sum is the estimate. Weights,
-optimizer states and buckets are part of every moment. The first step has a lower peak, because the optimizer states are made at its
-end.
+optimizer states and buckets are part of every moment. The first step is left out: its peak is lower, because the optimizer
+states are made only at its end.
 
 The function `estimate` returns an Estimate or Unknown for an experiment. Experiments with the same `Training` share one estimate.
 """
@@ -174,7 +174,7 @@ def _at(
 
 
 def _kept_below(training: Training, kept: int, above: int) -> int:
-    """Return the bytes of activations in the backward pass of the layer with `above` layers above it.
+    """Return the bytes of activations that exist in the backward pass of the layer with `above` layers above it.
 
     `kept` is the number of bytes of all activations.
     """

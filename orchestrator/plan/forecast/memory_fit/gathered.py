@@ -86,7 +86,7 @@ def in_layer(training: Training, *, above: int) -> Gathered:
     The gradients of the unit above are included, because they are being reduced at that time.
     """
     units, last = Units.of(training), training.shape.layers - 1
-    tied = training.shape.tied  # then the tail's gradient also needs the embedding's gradient
+    tied = training.shape.tied  # then the tail's gradient stays until the embedding's gradient is added
     weights = _kept(training, units, above=above) or units.layer + (units.embedding if above == last else units.layer)
     reduced = units.layer_gradient if above else units.tail_gradient
     if tied:

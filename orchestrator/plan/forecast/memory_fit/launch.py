@@ -91,8 +91,8 @@ def dtype_of(experiment: Experiment, shape: ModelShape) -> str:
     """Return the number type of the weights. Raises NotKnown."""
     dtype = word(experiment.arguments, "dtype") or word(experiment.arguments, "torch_dtype") or "float32"
     if dtype == "auto":
-        # Random weights have no stored type. The configuration of stored weights has their type, or the type is unknown until they
-        # are loaded.
+        # Random weights have no stored type. The type of stored weights is in the model's configuration. If it is not there, it is
+        # unknown until the weights are loaded.
         dtype = "float32" if experiment.model.startswith("config:") else shape.dtype or ""
     if dtype not in BYTES_OF:
         raise NotKnown(f"weights of type {dtype or 'auto'}")

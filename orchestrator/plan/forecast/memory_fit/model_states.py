@@ -1,4 +1,4 @@
-"""Memory on a GPU that does not depend on the batch: weights, gradients, optimizer states, and copies of them.
+"""Memory on a GPU that does not depend on the batch: weights, gradients, optimizer states, and copies of weights and gradients.
 
 This module covers full fine-tuning and LoRA, with one process, DDP or FSDP 2. DDP keeps a second copy of all gradients in its
 buckets. FSDP 2 shards weights, gradients and states. Under autocast, FSDP 2 keeps trained weights in float32. `gathered` computes
@@ -106,7 +106,7 @@ def _size(matrix: Matrix) -> int:
 def _packed(size: int, *, double: bool) -> int:
     """Return the bytes of a matrix in 4 bits with its scales.
 
-    The scales are float32. If `double`, they have 8 bits and scales of their own.
+    The scales are float32. If `double` is true, the scales have 8 bits and scales of their own.
     """
     blocks = -(-size // _BLOCK)
     scales = blocks + FLOAT32 * -(-blocks // _BLOCK_OF_SCALES) if double else FLOAT32 * blocks
@@ -121,7 +121,7 @@ def _copies(training: Training) -> tuple[int, int, int]:
     if not training.casts:
         return cast_adapters, 0, one_layer
     head = training.compute_bytes * shape.embedding_parameters
-    if training.quantized:  # their products use 16-bit numbers even without autocast
+    if training.quantized:  # products of quantised matrices use 16-bit numbers even without autocast
         return one_layer * shape.layers + head, head, one_layer
     layer = training.compute_bytes * sum(matrix.parameters for matrix in shape.matrices) + one_layer
     return layer * shape.layers + head, head, layer

@@ -40,7 +40,7 @@ _WINDOWS = {"sliding_window": None, "use_sliding_window": False, "layer_types": 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 # Families whose attention has a window in all layers, if the configuration contains `sliding_window`.
 _WINDOWED = ("mistral", "mixtral")
-_POINTER_BYTES = 1024  # limit for the file of a branch in the hub's cache, which contains one commit
+_POINTER_BYTES = 1024  # limit for a branch's file in the hub's cache; the file contains only a commit
 _NUMBERS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
 

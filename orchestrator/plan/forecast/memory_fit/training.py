@@ -73,7 +73,8 @@ class Training:
       float32 weights. `compute_bytes`: size of a number in matrix products. `autocast`: the Trainer uses autocast.
     - A batch is `rows` × `row_tokens`, without padding.
     - `quantized`: frozen matrices are stored in 4 bits. PEFT makes all other weights float32, so the residuals are float32. The
-      products of quantised matrices are converted to float32, too. `double_quantized`: their scales are quantised again.
+      products of quantised matrices are converted to float32, too. `double_quantized`: the scales of these matrices are also
+      quantised.
     - `masked`: attention gets a mask. Then keys and values of grouped queries are copied for every head.
     - `keeps_gathered`: FSDP keeps layers gathered after the forward pass. `offloads`: FSDP keeps its shards on the host.
     - `adapter_bytes`: size of an adapter's weight in the forward pass. Adapters are float32, but FSDP gathers them in the compute
