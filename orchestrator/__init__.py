@@ -26,14 +26,14 @@ def load(
 ) -> pd.DataFrame:
     """Return one or more results folders as a DataFrame. Each row is an experiment, a run, a training process or a watched GPU.
 
-    `rows` chooses the kind of row. Numbers are in base units at full precision. Missing numbers are NA. The column types are
-    those of docs/metrics.md. A metric of an experiment is the mean over its repeats that ended ok. With several folders, the
-    column `results` names the folder of a row. `baseline` names a framework configuration, or one or more values such as
-    "optim=sgd". Experiments then have the columns `speedup` and `memory_ratio`, relative to this baseline. Without `baseline`,
-    they have these columns if the scenario names a baseline, or if arguments differ. `frame.attrs["warnings"]` has a sentence
+    `rows` chooses the kind of row. Numbers are in base units at full precision. Missing numbers are NA. The column types are those
+    of docs/metrics.md. A metric of an experiment is the mean over its repeats that ended ok. With several folders, the column
+    `results` names the folder of a row. `baseline` names a framework configuration, or one or more values such as "optim=sgd".
+    Experiments then have the columns `speedup` and `memory_ratio`, relative to this baseline. Without `baseline`, they have these
+    columns if the scenario names a baseline, or if the experiments differ in an argument. `frame.attrs["warnings"]` has a sentence
     for everything that could not be read.
 
-    Raise `orchestrator.errors.OrchestratorError` if a folder has no results, or if no experiment has the baseline.
+    Raise `orchestrator.errors.OrchestratorError` if a folder has no results, or if no experiment matches `baseline`.
     """
     from pathlib import Path
 

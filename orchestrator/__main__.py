@@ -1,11 +1,11 @@
-"""The program of the command `tunebench`, also as `python -m orchestrator`."""
+"""The program of the command `tunebench`. It can also be started with `python -m orchestrator`."""
 
 import signal
 
 
 def main() -> None:
     """Import the command and run it. A Ctrl-C during the import ends this process without a traceback."""
-    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else the caller ignores it
+    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else the caller ignores Ctrl-C
     if heard:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from orchestrator import cli

@@ -26,7 +26,10 @@ class Registry(Generic[P]):
     ours: Mapping[str, P]
 
     def get(self, name: str) -> P:
-        """Return the plug with that name. If there is none, raise SelectionError. Its text has all names and all load problems."""
+        """Return the plug with that name.
+
+        If there is none, raise SelectionError; the error lists all names and all load problems.
+        """
         plug = self.find(name)
         if plug is None:
             noun, names = self.kind.__name__.lower(), ", ".join(self.names())

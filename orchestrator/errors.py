@@ -33,7 +33,7 @@ class Problem:
 
 
 class ConfigError(OrchestratorError):
-    """Mistakes in the YAML files, reported together, each with its file, line and column. The text has at most MOST of them."""
+    """Mistakes in the YAML files, reported together, each with its file, line and column. The text lists at most MOST mistakes."""
 
     MOST = 100
 

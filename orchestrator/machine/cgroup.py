@@ -1,10 +1,10 @@
 """Makes a control group for each run, if the user may make one.
 
-The kernel lists the processes in the group, so that each of them can be found and ended. A process stays in its control group
-even if it starts a session, loses its parent or clears its environment. Both versions of control groups work. If the user may
-write to neither version, there is no group, and `process_tree` finds the processes by their other signs. A group is named after
-the run's marker, so another process finds the group even if its maker was killed. This module sets no limits. The only process
-that it moves is its own.
+The kernel lists the processes in the group, so that each of them can be found and ended. A process stays in its control group even
+if it starts a session, loses its parent or clears its environment. Both versions of control groups work. If the user may write to
+neither version, there is no group, and `process_tree` finds the processes by their other signs. A group is named after the run's
+marker, so another process finds the group even if its maker was killed. This module sets no limits. It moves only its own process
+into a group.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ControlGroup:
     def entered(self) -> Iterator[None]:
         """Make this process a member inside a `with` block.
 
-        The processes that it starts there are members, too. A group that cannot be written is ignored.
+        The processes that this process starts in the block are members, too. A group that cannot be written is ignored.
         """
         home = next((folder for folder in _own_folders() if folder == self.path.parent), None)
         with suppress(OSError):
@@ -104,7 +104,7 @@ def _name(marker: str) -> str:
 def memory_kills_around() -> int:
     """Return how many processes in the groups of this process were killed because memory ran out.
 
-    A run without a group needs this.
+    A run without a group of its own needs this number.
     """
     return sum(map(_memory_kills, _own_folders()))
 
@@ -156,7 +156,7 @@ def _mounts() -> dict[str, tuple[Path, str]]:
 def _below(mount_point: Path, root: str, path: str) -> Path:
     """Return the folder of the group `path`.
 
-    In a container, `path` may begin at the host's root, but the mount may show only a part of it.
+    In a container, `path` may begin at the host's root, but the mount may show only a part of the hierarchy.
     """
     inside = os.path.relpath(path, root)
     folder = mount_point / inside

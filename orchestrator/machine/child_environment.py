@@ -26,7 +26,7 @@ LEAKS = (
 def checked_marker(marker: object) -> str:
     """Return the marker if it has the form of a run's marker, else raise ValueError.
 
-    A process without the variable has the marker None. So a search for None would find every process of the user.
+    A process without the variable TUNEBENCH_RUN has the marker None. So a search for None would find every process of the user.
     """
     if isinstance(marker, str) and _MARKER_FORM.fullmatch(marker):
         return marker

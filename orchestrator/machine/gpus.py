@@ -22,7 +22,7 @@ _DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")
 
 @contextmanager
 def nvml_session() -> Iterator[Any]:
-    """Yield the initialised library, or None if the driver is missing or does not answer."""
+    """Yield the initialised NVML library, or None if the driver is missing or does not answer."""
     try:
         import pynvml
 
@@ -122,7 +122,7 @@ def select_gpus(words: str, visible: Sequence[Gpu], *, option: str) -> tuple[Gpu
 
 
 def mig_instance(nvml: Any, uuid: str) -> Gpu | None:
-    """Return the MIG instance with this UUID, or None. Its `index` is the index of its GPU."""
+    """Return the MIG instance with this UUID, or None. Its `index` is the index of the GPU that contains it."""
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         parent = nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
@@ -186,7 +186,7 @@ def _readings(nvml: Any, handle: Any) -> dict[str, Callable[[], Any]]:
 
 
 def driver_versions() -> dict[str, str | None]:
-    """Return the driver's version and the CUDA version that it supports."""
+    """Return a dict with the driver's version and the highest CUDA version that the driver supports."""
     with nvml_session() as nvml:
         if nvml is None:
             return {"driver": None, "cuda": None}

@@ -190,7 +190,7 @@ def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[byte
     The file `stdout` gets all its output. Raise LaunchError if the program cannot start.
     """
     with writing.to_append(stdout) as out:
-        env = child_environment({MARKER: os.environ.get(MARKER)})  # to find it even if this process is killed
+        env = child_environment({MARKER: os.environ.get(MARKER)})  # so that others can find the sidecar
         child = _start(argv, env=env, cwd=_own_folder(stdout.parent), stdout=out.fileno(), stderr=out.fileno())
     process_tree.SIDECARS.add(child.pid)
     try:

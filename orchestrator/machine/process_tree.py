@@ -80,7 +80,7 @@ def descendants() -> set[int]:
 def note(folder: RunFolder, group: cgroup.ControlGroup | None) -> None:
     """Write the control group and the descendants of this process to a file in the run's folder.
 
-    Another process reads it in `end_tree`.
+    Another process reads this file in `end_tree`.
     """
     process_identity.note(folder.processes, group=group.path if group else None, pids=descendants())
 

@@ -147,7 +147,7 @@ def _cpu_name() -> str | None:
 
 
 def _memory_bytes() -> int | None:
-    """Return the memory of the host, or the limit of the container if it is lower."""
+    """Return the memory of the host, or the container's limit if this limit is lower."""
     import psutil
 
     limits = [psutil.virtual_memory().total]

@@ -66,7 +66,7 @@ def by_signal(pid: int, stderr: Path) -> str | None:
     try:
         with reading.opened(stderr) as log:
             return _answer(pid, log)
-    except (OSError, ValueError):  # the process has ended, or the program has exchanged its log
+    except (OSError, ValueError):  # the process has ended, or the program has replaced its log
         return None
 
 
@@ -84,7 +84,7 @@ def _answer(pid: int, log: BinaryIO) -> str | None:
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Return whether the process handles the signal. A process that does not handle the signal would be ended by it."""
+    """Return whether the process handles the signal. The signal would end a process that does not handle it."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
         mask = int(next(line for line in lines if line.startswith("SigCgt:")).split()[1], 16)

@@ -15,7 +15,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def stopping() -> tuple[signal.Signals, ...]:
-    """Return the signals that ask this process to stop. After `nohup`, the end of the terminal (HUP) does not."""
+    """Return the signals that ask this process to stop. After `nohup`, HUP (the end of the terminal) is not one of them."""
     return tuple(
         number for number in STOPPING if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
     )

@@ -1,9 +1,9 @@
 """Measures the GPU memory of tensors, as the memory tracker of the Hugging Face Trainer counts it.
 
 How: the tracker notes the allocated memory before the Trainer is built. For each stage (init, train) it notes how much the
-allocated memory changed, and how far the peak was above the value at the end of the stage. A running sum over the stages gives
-the allocated memory at the end of each stage. `mem_torch_mem_alloc_in_bytes` is the highest of these sums.
-`mem_peak_torch_mem_alloc_in_bytes` is the highest value of sum + peak.
+allocated memory changed, and how far the peak was above the value at the end of the stage. A running sum over the stages gives the
+allocated memory at the end of each stage. `mem_torch_mem_alloc_in_bytes` is the highest of these sums.
+`mem_peak_torch_mem_alloc_in_bytes` is the highest value of such a sum plus the peak's distance above it.
 
 Two monitors give numbers with the same names. With `hf_memory` the instrument replaces the Trainer's tracker by its own
 (`workers/instrument/tracker.py`), which gives the same bytes on a GPU and costs the training nothing. `hf_memory_native` uses

@@ -63,5 +63,5 @@ def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
     with sampling(lambda: argv, path, has_read=lambda text: len(readings(text)) >= len(gpus)) as sampler:
         yield
         if sampler is not None:
-            with suppress(OSError):  # such as a full disk: only the cost is lost
+            with suppress(OSError):  # such as a full disk: only the cost of this monitor is not recorded
                 writing.replace(path.parent / COST, json.dumps(process.usage(sampler)) + "\n")

@@ -59,7 +59,7 @@ def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
         return [sys.executable, "-P", str(SAMPLER), str(period()), *(gpu.uuid for gpu in gpus)]
 
     def has_read(text: str) -> bool:
-        """Return whether each device was read at least once. Its first reading of memory is the baseline."""
+        """Return whether each device was read at least once. The first reading of a device's memory is the baseline."""
         return sum(bool(device.points or device.lost) for device in parse(text).devices.values()) >= len(gpus)
 
     with sampling(argv, run_dir / SAMPLES, has_read=has_read) as sampler:
@@ -75,6 +75,6 @@ def period() -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0.001 <= seconds <= 1:  # a sampler that sleeps cannot stop
+    if not 0.001 <= seconds <= 1:  # a sampler that sleeps longer would stop too late
         raise LaunchError(f"{PERIOD_VARIABLE}={text}: the period is invalid; give 0.001 to 1 seconds")
     return seconds

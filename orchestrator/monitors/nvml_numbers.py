@@ -144,9 +144,10 @@ def _throttling(devices: Sequence[Device], window: Window) -> Cells:
 
 
 def _slowed(devices: Iterable[Device], window: Window) -> Mapping[str, float]:
-    """Return a dict from each reason for throttling to its share of the window, the highest of all devices.
+    """Return a dict from each reason for throttling to a share of the window.
 
-    Small shares are left out. Power caps are left out, too, because they are normal.
+    It is the share of the device that was throttled longest for this reason. Small shares are left out. Power caps are left out,
+    too, because they are normal.
     """
     slowed: dict[str, float] = {}
     for _, reasons in filter(None, (device.throttled(window) for device in devices)):

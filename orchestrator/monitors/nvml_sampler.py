@@ -58,7 +58,10 @@ def memory_in_use(nvml: Any, handle: Any) -> int:
 
 
 def power(nvml: Any, handle: Any) -> float:
-    """Return the watts at this moment. If the device does not report them, return its own average, on recent GPUs over a second."""
+    """Return the watts at this moment.
+
+    If the device does not report them, return its own average (over a second on recent GPUs).
+    """
     field = getattr(nvml, "NVML_FI_DEV_POWER_INSTANT", None)
     if field is not None:
         (reading,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
@@ -221,7 +224,7 @@ class Sampler:
             time.sleep(max(0.0, deadline - time.monotonic()))
 
     def cost(self) -> str:
-        """Return the last line: the CPU time and the memory of the sampler, and its actual period."""
+        """Return the last line of the samples: the CPU time and the memory of the sampler, and its actual period."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         cost = {
             "cpu_s": round(used.ru_utime + used.ru_stime, 4),

@@ -1,7 +1,7 @@
 """Runs a sampler: a program that monitors a run from a separate process and writes a file in the run's folder.
 
-The sampler starts before the run, and the run waits for its first readings. The sampler ends after the run. Only the monitor
-interprets the lines of this file.
+The sampler starts before the run, and the run waits for the sampler's first readings. The sampler ends after the run. Only the
+monitor interprets the lines of this file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Doubts about an experiment's speed. A report makes no claim about a speed that is in doubt.
 
-The doubts come from the caveats in the records of runs, and from the table's columns about loss and neighbours. Nothing is measured
-again. A power cap is not a doubt, because it is normal on today's GPUs and affects both sides of a comparison.
+The doubts come from the caveats in the records of runs, and from the table's columns about the loss and about neighbours.
+Neighbours are other runs on the machine at the same time. Nothing is measured again. A power cap is not a doubt, because it is
+normal on today's GPUs and affects both sides of a comparison.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _of_row(loss: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Ca
 
 
 def different(details: Sequence[str]) -> list[str]:
-    """Group the details that differ only in numbers. Return the detail with the highest first number from each group."""
+    """Group the details that differ only in numbers. From each group, return the detail whose first number is the highest."""
     alike: dict[str, list[str]] = {}
     for detail in details:
         alike.setdefault(_NUMBER.sub("", detail), []).append(detail)

@@ -1,8 +1,8 @@
 """A run over time, reduced to the points of a drawing: its step times, and each GPU's memory and power.
 
 Reads `steps-rank<R>.jsonl` and `samples-nvml.csv` in a run's folder, at most MAX_BYTES of one run. Each series is thinned to at
-most POINTS points, which include its lowest and its highest value. As in `measure.throughput`, the time of a step is the time
-of all ranks together. The end of the warm-up comes from the number of discarded steps in the run's record.
+most POINTS points, which include its lowest and its highest value. As in `measure.throughput`, a step lasts until the last rank has
+ended it. The end of the warm-up comes from the number of discarded steps in the run's record.
 
 What it leaves out: the cause of a change, and everything between two points. Numbers come from `measure` and the monitors.
 """
@@ -30,10 +30,10 @@ _EXTREMES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """Step times of `ranks` ranks together, as thinned points: (number of the step, seconds).
+    """The step times of a run with `ranks` ranks, as thinned points: (number of the step, seconds).
 
     `cut` is the number of warm-up steps. `median_s` is the median of the steps after the warm-up. `spikes` are later steps that
-    took much longer. All three are empty if there was no steady state.
+    took much longer. If there was no steady state, `cut` and `median_s` are None, and `spikes` is empty.
     """
 
     points: tuple[Point, ...]
@@ -71,7 +71,7 @@ class RunSeries:
 def read(run_dir: Path, *, discarded_steps: int | None) -> RunSeries:
     """Return the series of a run.
 
-    `discarded_steps` is the number in the run's record; None means that the run has no steady state.
+    `discarded_steps` is the number of warm-up steps in the run's record; None means that the run has no steady state.
     """
     if size(run_dir) > MAX_BYTES:
         return RunSeries(problem=f"its series take more than {MAX_BYTES // 2**20} MiB, and are not drawn")

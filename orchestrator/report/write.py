@@ -87,7 +87,7 @@ def with_findings(report: Report) -> Report:
 def load_table(folders: Sequence[Path], *, baseline: Sequence[str] = ()) -> ResultsTable:
     """Return the results of one or more folders, compared with references.
 
-    The user names some references in `baseline`, and Tunebench chooses the others.
+    The user names some references in `baseline`, and Tunebench chooses the other references.
     """
     from orchestrator.results.table.baseline import with_baseline
     from orchestrator.results.table.load import load
@@ -210,8 +210,9 @@ def or_sentence(make: Callable[[], Made], *, what: str) -> tuple[Made | None, st
 def writer(folders: Sequence[Path], output: Path | None) -> Write | None:
     """Return a function that writes one file of the report, and takes its name and its content.
 
-    The files are written into `output`, or else into the only results folder. Without `output`, return None unless there is
-    only one folder, and Tunebench made it. Raise ResultsError if the folder `output` has files that Tunebench did not make.
+    The files are written into `output`, or else into the only results folder. Without `output`, return None if there are several
+    folders, or if Tunebench did not make the only folder. Raise ResultsError if the folder `output` has files that Tunebench did
+    not make.
     """
     own = folders[0] if len(folders) == 1 and results_folder.is_ours(folders[0]) else None
     if output is not None and (own is None or output.resolve() != own.resolve()):

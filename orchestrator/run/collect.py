@@ -98,9 +98,9 @@ def read(
 def _broken_limit(
     experiment: Experiment, own: Sequence[Measurement], reading: throughput.Reading, wall_s: float | None
 ) -> str | None:
-    """Return a sentence that says why a number of the trainer or of the steps cannot be true.
+    """Return a sentence that says why a number of the trainer or of the steps is impossible.
 
-    Return None if all numbers can be true.
+    Return None if all numbers are possible.
     """
     reported = experiment.custom.metrics if experiment.custom else ()
     for number in (*own, *reading.measurements):
@@ -147,7 +147,7 @@ def _broken_promises(
 def _monitor_warnings(
     experiment: Experiment, asked: _Asked, watching: Watching, watched: Sequence[Measurement]
 ) -> Iterator[Caveat]:
-    """Yield a caveat for each number that is missing or disturbed."""
+    """Yield the caveats about monitors: a slowed run, missing numbers, the monitors' own warnings, and failed monitors."""
     for name in (name for name, monitor in watching if monitor.perturbs):
         yield Caveat(detail=f"monitor {name} slows the run: do not compare its speed with that of runs without it")
     if experiment.device is Device.CUDA:
@@ -162,7 +162,7 @@ def _monitor_warnings(
 
 
 def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:
-    """Return the numbers, but replace the costs of each monitor by their sum over all monitors."""
+    """Return the numbers. Replace the costs of single monitors by the sum of the costs of all monitors."""
     costs: dict[str, list[Measurement]] = {}
     for number in watched:
         if number.name in _COSTS and number.value is not None:

@@ -1,9 +1,9 @@
 """Prepares training data before the first run. `workers/prepare/prepare.py` does this in the interpreter that will train.
 
-Data is never prepared during a measurement. The worker makes the data under another name and renames the folder at the end. So
-a folder with the final name was complete, and two benchmarks may prepare the same data at once. A disk may damage the folder
-later. So before each use, the sizes and digests of its files are compared with its manifest (`damage`). Damaged data in the
-user's cache is prepared anew.
+Data is never prepared during a measurement. The worker makes the data under another name and renames the folder at the end. So the
+folder was complete when it got its final name, and two benchmarks may prepare the same data at once. A disk may damage the folder
+later. So before each use, the sizes and digests of its files are compared with its manifest (`damage`). Damaged data in the user's
+cache is prepared anew.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def prepare_data(experiments: Iterable[Experiment], on_event: Callable[[str], No
 def damage(folder: Path) -> str | None:
     """Return a sentence about the first file that differs from the manifest of a folder of prepared data; None if no file differs.
 
-    Only the sizes and some parts of the files are read. The manifest of an older version lists no files. In this case, only the
-    end of the data file is checked. Raise PreparationError if a file cannot be read for another reason.
+    Only the sizes and some parts of the files are read. The manifest of an older version lists no files. In this case, only the end
+    of the data file is checked. A missing file counts as a difference. Raise PreparationError if a file exists but cannot be read.
     """
     file = folder / "manifest.json"
     try:

@@ -1,7 +1,7 @@
 """A check before a run: whether another program uses the run's GPUs. During the run, a monitor watches for such programs.
 
-A GPU is in use if a process computes on it, or if more than 1 GiB of its memory is taken. Processes of the previous run count too.
-A GPU whose driver does not answer counts as idle.
+A GPU is in use if a process computes on it, or if more than 1 GiB of its memory is taken. Processes of the previous run are
+counted, too. A GPU whose driver does not answer counts as idle.
 """
 
 from __future__ import annotations

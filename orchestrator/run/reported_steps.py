@@ -1,8 +1,8 @@
 """The steps of a program that reports its own steps. The program prints lines (`steps: stdout`) or calls `tunebench.steps.step`.
 
-While the program runs, its new lines are read as often as the run's time limits require. New lines are also read at the step at
-which `measure:` may end the program. The lines of stdout become `steps-rank0.jsonl`. After the end, each rank that reported
-steps gets a worker file with the same form as the instrument's. So readers of a run's files find the steps in the usual form.
+While the program runs, its new lines are read as often as the run's time limits require. New lines are also read when `measure:`
+may end the program. The lines of stdout become `steps-rank0.jsonl`. After the end, each rank that reported steps gets a worker file
+in the form that the instrument uses. So readers of a run's files find the steps in the usual form.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ReportedSteps:
     def enough(self) -> bool:
         """Return whether the run has made the steps that `measure:` requires.
 
-        Read new lines if the pause since the last look is over.
+        Read new lines if the last look was long enough ago.
         """
         if self.ending is None or time.monotonic() < self.looked + self.pause_s:
             return False
@@ -117,14 +117,14 @@ class ReportedSteps:
         """Read the last lines of a run that ended, and write the worker files of its ranks."""
         self.update()
         if self.source is StepSource.STDOUT:
-            self._take(b"\n")  # the last line may have no end
+            self._take(b"\n")  # the last line may lack its line break
         ranks = self.folder.all_steps()
         if outcome.exit_code == 0 or outcome.limit is Limit.MEASURED:
             ranks.setdefault(0, self.folder.steps(0))
         of_instrument = {int(content.get("rank") or 0): content for content in worker_files(self.folder.path)}
         for rank in ranks:
             content = {**of_instrument.get(rank, {"schema": 2, "rank": rank}), **self._worker(outcome)}
-            with suppress(OSError):  # a full disk is the run's failure, and not a defect
+            with suppress(OSError):  # a full disk is the run's failure, and not a defect of Tunebench
                 writing.replace(self.folder.worker(rank), json.dumps(content) + "\n")
 
     def _worker(self, outcome: ProcessOutcome) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`run_one` carries out one claimed run, from its `job.json` to its `record.json`. Every executor starts it in its own process.
+"""`run_one` carries out one claimed run, from its `job.json` to its `record.json`. Every executor starts it in a separate process.
 
 This module prints nothing, and does not choose how to run. `plan/command` builds the command, and `measure/failures` judges the
 end. Every run gets a record, after the monitors have stopped. SIGTERM ends the training's process tree and leads to a cancelled

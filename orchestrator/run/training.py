@@ -83,7 +83,7 @@ def train(
 
 
 def out_of_memory(log: str, outcome: ProcessOutcome, folder: RunFolder) -> bool:
-    """Return whether, by its log, the kernel killed a process of this run because memory ran out.
+    """Return whether the kernel's `log` says that the kernel killed a process of this run because memory ran out.
 
     This is for machines without a control group.
     """

@@ -1,4 +1,4 @@
-"""The reasons why the numbers of a run do not count: they are invalid, its folder was removed, or another benchmark gave it up."""
+"""Reasons why a run's numbers do not count: they are invalid, the run's folder is gone, or another benchmark gave up the run."""
 
 from __future__ import annotations
 

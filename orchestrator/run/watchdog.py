@@ -22,10 +22,11 @@ LOOKS_PER_LIMIT = 4
 
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.2, 15.0
 _LAST_BYTES = 200
-# The instrument may write a step this much later (`workers/instrument/meter.py`), so a stall is judged this much later.
+# The instrument may write a step up to this many seconds after the step's end (`workers/instrument/meter.py`). So a stall is judged
+# this many seconds later.
 WRITTEN_LATE_S = 1.0
 
-# Part of the last line of a step file (`workers/instrument/meter.py`). Saving and evaluation after it have no limit.
+# Part of the last line of a step file (`workers/instrument/meter.py`). Saving and evaluation after this line have no limit.
 TRAINING_ENDED = '"ended"'
 
 
@@ -88,7 +89,10 @@ class Chore:
 
 
 class Watch:
-    """A watch over a run. It begins now, and uses a monotonic clock. The result of `signs` may be `late_s` seconds old."""
+    """A watch over a run.
+
+    It begins when it is made, and uses a monotonic clock. The result of `signs` may be `late_s` seconds old.
+    """
 
     def __init__(
         self,

@@ -96,7 +96,10 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
 
 
 def _folder_name(root: Path, hide: _Hide) -> str:
-    """Return the name of the folder in the bundle. It differs from the campaign's name, so that both can be in the same place."""
+    """Return the name of the folder inside the bundle.
+
+    This name differs from the name of the campaign's folder, so that the bundle can be unpacked next to that folder.
+    """
     tame = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in hide(root.name))
     return f"{tame[:100].strip('.') or 'campaign'}-bundle"
 

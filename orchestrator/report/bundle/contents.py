@@ -1,4 +1,4 @@
-"""Chooses the files of a results folder that go into a bundle, by their names. Every other file is left out, with a reason.
+"""Chooses by name which files of a results folder go into a bundle. Every other file is left out, with a reason.
 
 Only files with listed names are taken. Checkpoints, files of the trainer and all other files are left out, and the manifest
 names them. `experiments/` may be a link, since users move this folder to another disk. Inside this folder, only regular files
@@ -114,7 +114,7 @@ def _judged(path: Path, name: str, taken: re.Pattern[str]) -> Piece | LeftOut:
 class Content:
     """A file's text.
 
-    If `cut` is true, this is the end of a longer text, and its first LONGEST_SECRET characters must be left out.
+    If `cut` is true, `text` is only the end of the file. Then the first LONGEST_SECRET characters of `text` must be left out.
     """
 
     text: str

@@ -18,7 +18,7 @@ from orchestrator.files import reading
 from orchestrator.report.bundle.contents import Piece, content
 from orchestrator.report.bundle.names import Known, users_in
 
-# Keys whose values identify an experiment, a commit, a GPU or a file. They look like secrets.
+# Keys whose values identify an experiment, a commit, a GPU or a file. These values look like secrets.
 _IDENTIFIERS = ("id", "experiment_id", "commit", "uuid", "digest", "boot_id")
 _VERSION = re.compile(r"==\s*([\w.+!-]+)")
 

@@ -104,7 +104,7 @@ class Names:
         )
 
     def hide(self, text: str) -> str:
-        """Return the text, in which a fixed word replaces every name."""
+        """Return the text with a fixed word in place of every name."""
         for kind, pattern, word in self._patterns:
             text, count = pattern.subn(word, text)
             self.places[kind] += count

@@ -1,4 +1,4 @@
-"""Recognises secrets that `files.redaction` does not find by a name or a form. Only a bundle hides them, since others receive it.
+"""Recognises secrets that `files.redaction` does not find by a name or a form. Only bundles, which other people get, hide them.
 
 - Words in the values of environment variables, if the words are long and look random.
 - Tokens in a form that the package detect-secrets knows. Tunebench uses only detectors that raise no false alarm in results. If
@@ -57,7 +57,7 @@ def _changes(run: str) -> int:
 
 
 def random_values(environ: Mapping[str, str], identifiers: Collection[str] = ()) -> dict[str, str]:
-    """Return the words in the values of `environ` that are long and look random.
+    """Return a dict of the words in the values of `environ`, if the words are long and look random.
 
     The dict maps each word to itself. `identifiers` are not secrets.
     """
@@ -72,7 +72,10 @@ def random_values(environ: Mapping[str, str], identifiers: Collection[str] = ())
 
 
 class UnnamedSecrets:
-    """The secrets that only a bundle hides. `source` is the package that knows the forms; it is None if the package is missing."""
+    """The secrets that only a bundle hides.
+
+    `source` is the package that knows the forms of tokens; it is None if the package is missing.
+    """
 
     def __init__(self, environ: Mapping[str, str], identifiers: Collection[str]) -> None:
         self._values = random_values(environ, identifiers)

@@ -92,7 +92,10 @@ def _of_reference(row: Row, root: Path, masked: Masked) -> TrackerRun:
 def _tracker_run(
     key: str, name: str, row: Row, files: Iterable[Path], logs: Iterable[Path], masked: Masked
 ) -> TrackerRun:
-    """Return a run without its times and series. The run's texts are the whole files, and the end of each log."""
+    """Return a run without its times and series.
+
+    The run's texts are the whole text of each of `files`, and the end of each of `logs`.
+    """
     texts = {path.name: masked(_text(path)) for path in files} | {path.name: _log_end(path) for path in logs}
     return TrackerRun(
         key=key,

@@ -1,8 +1,8 @@
 """The series of a run for a tracker's charts: steps, losses, memory and power of the GPUs.
 
 Reads `steps-rank<R>.jsonl` and `samples-nvml.csv`, up to a limit, and skips lines and values that are invalid. As in
-`measure.throughput`, the time of a step is the time of all ranks together. A long series is thinned as for the report, but
-keeps more points.
+`measure.throughput`, a step lasts until the last rank has ended it. A long series is thinned as for the report, but keeps more
+points.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def _is_sound(point: Point) -> bool:
 
 
 def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
-    """Return the times of the steps. If the end time of a step is unknown, the step gets the sum of the step times so far."""
+    """Return the step times and the waits for data.
+
+    If the end of a step is unknown, its moment is the sum of the step times so far.
+    """
     together = steps.together({rank: series for rank, series in steps.read(run_dir).items() if series})
     times = [*zip(together, accumulate(step.seconds for step in together), strict=True)]
     ends = [(step, so_far if step.ended_at is None else step.ended_at) for step, so_far in times]
@@ -59,7 +62,7 @@ def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
 
 
 def _losses(run_dir: Path) -> Iterator[Point]:
-    """Yield the losses that the Trainer logged in the lines of rank 0."""
+    """Yield the losses that the Trainer logged. They are in the step file of rank 0."""
     try:
         lines = reading.read_lines(RunFolder(run_dir).steps(0), limit=steps.MAX_BYTES, longest=_LONGEST_LINE)
         for line in lines:

@@ -1,10 +1,10 @@
 """The findings of a campaign, in sentences made from its numbers: gains, warnings, failures.
 
-Speeds are compared between experiments that differ only in one axis (`table.axes`). The interval is Welch's, over the
+Speeds are compared between experiments that differ only in one axis (`table.axes`). The interval of a ratio is Welch's, over the
 logarithms of the runs' speeds. If the interval contains 1, the sentence does not claim a difference. If a speed is in doubt, a
-warning replaces the claim. Each interval has a level of 95 %. So one interval in twenty excludes 1, even if there is no
-difference. The number of sentences is bounded, and the last sentence of a kind says how many more there are. Names are
-printable, but not escaped for a page.
+warning replaces the claim. Each interval has a level of 95 %. So one interval in twenty excludes 1, even if there is no difference.
+The number of sentences is bounded, and the last sentence of a kind says how many more there are. Names are printable, but not
+escaped for a page.
 """
 
 from __future__ import annotations

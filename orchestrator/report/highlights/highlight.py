@@ -19,7 +19,7 @@ MOST_OTHERS = 8
 
 
 class HighlightKind(StrEnum):
-    """The subject of a sentence: the effect of a choice, a warning, or a failure."""
+    """The subject of a sentence: a warning, a failure, or the effect of a choice."""
 
     GAIN = "gain"
     WARNING = "warning"
@@ -37,7 +37,7 @@ class Highlight:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """A table, and for each row of its `experiments` its name, its numbers and its doubts."""
+    """A table; and for each row of its `experiments`, the name, the numbers and the doubts."""
 
     table: ResultsTable
     ids: Sequence[str]
@@ -48,7 +48,7 @@ class Known:
     def in_doubt(self, *rows: int) -> bool:
         """Return whether doubts forbid a claim about the speeds of these rows.
 
-        Neighbours are not a doubt if all rows have equally many.
+        Other runs on the machine at the same time are not a doubt if their number is the same for all rows.
         """
         kinds = {doubt.kind for row in rows for doubt in self.doubts[row]}
         neighbours = {self.numbers("neighbours", row) or 0 for row in rows}

@@ -149,6 +149,6 @@ def _distinguishing(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
 
 
 def listed(names: Sequence[str], *, most: int = 3) -> str:
-    """Return `a; b; c and 4 more`, with semicolons because names contain commas."""
+    """Return a text such as `a; b; c and 4 more`, with semicolons because names contain commas."""
     shown, more = names[:most], len(names) - most
     return "; ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -26,7 +26,7 @@ _ADVICE = {
     DoubtKind.BUSY_HOST: f" (the limit is {LONG_CORE_WAIT:.0%}; measure on an idle host, into another --results folder)",
 }
 
-# Characters of the detail of a doubt. The longest reason of `measure.steady_state` fits.
+# The largest number of characters in the detail of a doubt. The longest reason of `measure.steady_state` fits.
 LONGEST_DETAIL = 120
 
 

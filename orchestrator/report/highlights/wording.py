@@ -27,7 +27,7 @@ def inverse(speed: Ratio) -> Ratio:
 
 
 def factor(speed: Ratio) -> str:
-    """Return `1.21× (1.19–1.23)`; `1.21× (one run each)` for single runs, which have no interval."""
+    """Return a text such as `1.21× (1.19–1.23)`, or `1.21× (one run each)` for single runs, which have no interval."""
     if speed.interval is None:
         return f"{times(speed)} ({runs(speed)})"
     digits = _digits(speed)
@@ -48,7 +48,7 @@ def _digits(speed: Ratio) -> int:
 
 
 def efficiency(speed: Ratio) -> str:
-    """Return `95.4 % (94.9–95.9)`."""
+    """Return a text such as `95.4 % (94.9–95.9)`."""
     interval = speed.interval
     range_of = f" ({100 * interval.low:.1f}–{100 * interval.high:.1f})" if interval else ""
     return f"{100 * speed.value:.1f} %{range_of}"

@@ -1,4 +1,4 @@
-"""The run folders of a table's rows, the links to them, and the parts that the page shows.
+"""The run folders of a table's rows: the links to their files, and the parts of these files that the page shows.
 
 The page of one results folder is a file in that results folder. Its links are relative, so they still work when the folder is
 moved or sent.
@@ -55,7 +55,7 @@ class Folders:
 
     @property
     def linked(self) -> bool:
-        """Return whether the page covers only one folder. Then the page is in this folder, and links its files."""
+        """Return whether the page covers only one folder. Then the page is in this folder, and has links to its files."""
         return None in self.roots
 
     def run_dir(self, results: str | None, experiment: str, name: str) -> Path | None:

@@ -1,9 +1,9 @@
 """The HTML file of a page, with its sections, its charts and their data, its style and its scripts. The file loads nothing.
 
-The file needs no network and no other file. So it can be opened from a disk, sent by mail and kept for years. A policy in its
-head (Content-Security-Policy) forbids everything remote. It allows only the page's own scripts, and identifies them by their
-digests. So text in a name or a log could not run as a script, even if it were not escaped. The templates escape all values, and
-the data is JSON that cannot end a script element.
+The file needs no network and no other file. So it can be opened from a disk, sent by mail and kept for years. A policy in the
+file's head (Content-Security-Policy) forbids everything remote. It allows only the page's own scripts, and identifies them by their
+digests. So text in a name or a log could not run as a script, even if it were not escaped. The templates escape all values, and the
+data is JSON that cannot end a script element.
 
 document(title=…, sections=[Section(id="charts", title="Charts", body=charts_body(charts)), …], data=page_data(charts,
 table))

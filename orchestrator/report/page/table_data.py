@@ -60,7 +60,7 @@ class _Space:
         return True
 
     def place(self, names: tuple[str, ...]) -> int:
-        """Return the number of a set of file names. Even a thousand runs have only a few different sets."""
+        """Return the index of a set of file names. Even a thousand runs have only a few different sets."""
         return self.sets.setdefault(names, len(self.sets))
 
 

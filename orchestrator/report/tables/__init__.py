@@ -82,7 +82,10 @@ def parquet(table: ResultsTable, *, drop: Iterable[str] = ()) -> dict[str, bytes
 
 
 def parts(table: ResultsTable) -> dict[str, str]:
-    """Return a dict from name to CSV file: `ranks.csv` has a row for each training process, `devices.csv` a row for each GPU."""
+    """Return a dict from name to CSV file.
+
+    `ranks.csv` has a row for each training process, and `devices.csv` has a row for each GPU.
+    """
     return {f"{name}.csv": as_csv.text(frame) for name, frame in _parts(table).items()}
 
 

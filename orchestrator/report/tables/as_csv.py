@@ -4,9 +4,9 @@ Text is quoted only if needed. Python's `csv` is not used, because it does not q
 unquoted carriage return for the end of a line.
 
 A text that begins with `=`, `+`, `-` or `@` is not changed, although a spreadsheet takes it for a formula. The file is for
-programs, and pandas must read the text that the trainer received. Quotes would not prevent this, and readers would keep an
-apostrophe or a blank that was added. Instead, `table.foreign_rows` finds such cells, and a warning of the report names them.
-Formats for people escape such texts. Readers written in C cannot read NUL, so it becomes the visible sign ␀.
+programs, and pandas must read the text that the trainer received. Quotes would not stop a spreadsheet. An added apostrophe or blank
+would become a part of the text that a program reads. Instead, `table.foreign_rows` finds such cells, and a warning of the report
+names them. Formats for people escape such texts. Readers written in C cannot read NUL, so it becomes the visible sign ␀.
 """
 
 from __future__ import annotations

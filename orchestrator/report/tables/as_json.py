@@ -1,4 +1,4 @@
-"""A table as one JSON document for programs: varying columns by experiment, shared values, highlights, warnings.
+"""A table as one JSON document for programs: the varying columns of each experiment, shared values, highlights, warnings.
 
 Numbers have full precision; a missing value is null. A table must not contain NaN or infinity: either of them raises ValueError.
 Terminal control characters become `\\uXXXX`, so that the text can be printed; a reader gets the same value.

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 200
 MAX_FAILURES = 20
 _WIDEST = 28
-# Cells between two columns.
+# The number of blanks between two columns.
 GAP = 3
 
 _SPEED = ("tokens_per_s",)

@@ -1,7 +1,7 @@
 """The charts of a report in their order, and the data that the charts need besides the table.
 
-Only a part of the folders is read: the series of some runs, and one record for each kind of GPU, because it has the capacity.
-The modules of the charts are pure (`bars`, `parts`, `curves`, `over_time`, `balance`).
+Only a part of the folders is read: the series of some runs, and one record for each kind of GPU, because this record has the GPU's
+capacity. The modules of the charts are pure (`bars`, `parts`, `curves`, `over_time`, `balance`).
 """
 
 from __future__ import annotations

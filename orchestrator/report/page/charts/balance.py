@@ -40,7 +40,7 @@ class _Ranks:
         return sum(self.values.values()) / len(self.values)
 
     def off(self, rank: int) -> float:
-        """Return a rank's difference from the mean of all, as a share."""
+        """Return a rank's difference from the mean of all ranks, as a share of this mean."""
         return self.values[rank] / self.mean - 1
 
     @property

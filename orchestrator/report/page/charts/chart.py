@@ -1,4 +1,4 @@
-"""A chart of a page. Each of its views is a Plotly figure, with the same numbers as a table. Pure.
+"""A chart of a page. Each of its views is a Plotly figure, and a table of the same numbers. Pure.
 
 A figure is a plain dict in the form of Plotly's JSON (`data`, `layout`) with two additions. Colours are names of the theme
 (`colours`). On a phone, the values in `narrow` replace the usual values: `ticktext`, and the `range` of the x axis.
@@ -110,7 +110,7 @@ def scatter(mode: str, name: str, points: Iterable[tuple[float, float]], **more:
 
 
 def marker(place: int, *, size: int, **more: Any) -> dict[str, Any]:
-    """Return the marker of the series number `place`."""
+    """Return the marker of a series; `place` is the number of the series."""
     return {"color": colours.colour(place), "symbol": colours.symbol(place), "size": size, **more}
 
 

@@ -47,8 +47,8 @@ class Cell:
 
     `rest` is its name without the framework. `numbers` maps a column to the value. `intervals` are intervals over its runs.
     `doubts` are doubts about its speed. `base` is the key of the experiment with which it is compared. `speedup` is its speed
-    divided by the speed of `base`. If the two differ in an argument, and not in the framework, `setting` is this argument with
-    its value, such as `optim sgd`.
+    divided by the speed of `base`. If these two experiments differ in an argument, and not in the framework, `setting` is this
+    argument with its value, such as `optim sgd`.
     """
 
     results: str | None
@@ -166,7 +166,7 @@ def _intervals(table: ResultsTable, most: int) -> list[dict[str, Interval]]:
 
 
 def panel_word(frame: pd.DataFrame) -> str:
-    """Return the label of the list of panels, in which a reader chooses one."""
+    """Return the label of the list in which a reader chooses a panel."""
     return " · ".join(metric(name).label for name in _varied(_columns(frame))).capitalize()
 
 

@@ -27,7 +27,8 @@ from orchestrator.report.series import Device, Point, RunSeries, Steps
 
 GIB = 2**30
 STEPS_PX, DEVICES_PX = 360, 520
-# A first step that is this many times longer than the others is marked at the edge. Else it would flatten the line.
+# A first step that takes more than this many times as long as each later step is marked at the edge. Otherwise the first step would
+# flatten the line.
 _OFF_SCALE = 1.6
 
 FACETS = ("Experiment", "Run")

@@ -1,4 +1,4 @@
-"""The shared parts of charts with one row per experiment: the axis of names, bars, words, and the number of rows. Pure."""
+"""The shared parts of charts with one row per experiment: the axis of names; bars; texts; the rows of each drawing. Pure."""
 
 from __future__ import annotations
 
