@@ -88,6 +88,10 @@ class SuiteOptions:
             help="How memory is measured: by the Trainer, by nvidia-smi, in all ways (also by NVML), or not at all."
         ),
     ] = None
+    fit_only: Annotated[
+        bool,
+        Option("--fit-only", help="Estimate the memory. Leave out experiments that do not fit, or perhaps do not fit."),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,10 +144,6 @@ class RunOptions(SuiteOptions):
             "--probe",
             help="Run two steps of each experiment first; experiments that do not fit in memory fail at once.",
         ),
-    ] = False
-    fit_only: Annotated[
-        bool,
-        Option("--fit-only", help="Estimate the memory. Leave out experiments that do not fit, or perhaps do not fit."),
     ] = False
     find_batch: Annotated[
         bool, Option("--find-batch", help="Find each experiment's largest per-device batch that fits; measure nothing.")

@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from orchestrator.cli.console import confirm, err, out, print_raw, say, tell, wo
 from orchestrator.cli.options import MONITORS_OF, RESULTS, PlanOptions, RunOptions, SuiteOptions, takes
 from orchestrator.cli.report_show_status import write_report
 from orchestrator.errors import SelectionError
+from orchestrator.files.printable_text import counted
 from orchestrator.report.format import Format
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ QUICKSTART = "quickstart"
 def plan(options: PlanOptions) -> None:
     """Show what would run. The command writes nothing and needs neither a GPU nor torch."""
     gc.disable()  # a plan makes no cycles of objects, and a search for them takes up to a tenth of the time
+    if options.fit_only and options.gpu_memory:
+        cure = f"leave --gpu-memory out, or write --assume 1x{options.gpu_memory}"
+        raise SelectionError(f"--fit-only uses the memory of this machine's GPUs or of --assume; {cure}")
     suite = _load(options)
     _refuse_unknown_executor(suite, None)
     machine = _machine(options.assume)
@@ -51,6 +56,8 @@ def plan(options: PlanOptions) -> None:
 
         outlook = outlook_of(fit=options.fit, gpu_memory=options.gpu_memory, machine=machine, results=options.results)
     planned = _expand(suite, _select(options), machine)
+    if options.fit_only:
+        planned = _without_what_cannot_run(planned, machine)
     _show_plan(planned, options, outlook)
     _show_changed_files(planned, options, options.results or RESULTS)
 
@@ -198,6 +205,23 @@ def _expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
     from orchestrator.plan.expand import expand
 
     return expand(suite, selection, machine)
+
+
+def _without_what_cannot_run(planned: Plan, machine: Machine) -> Plan:
+    """Return the plan with only the experiments that run on the machine. A note says how many experiments are left out, and why."""
+    from orchestrator.plan.forecast.states import leave_out_what_may_not_fit
+
+    marked = leave_out_what_may_not_fit(planned.experiments, machine)
+    reasons = Counter(reason.kind for one in marked if (reason := one.skip or one.cannot_run_here))
+    kept = {one.id: one for one in marked if not (one.skip or one.cannot_run_here)}
+    why = ", ".join(f"{times}× {kind}" for kind, times in reasons.most_common())
+    note = f"--fit-only leaves out {len(marked) - len(kept)} of {counted(len(marked), 'experiment')}: {why}"
+    return replace(
+        planned,
+        experiments=tuple(kept.values()),
+        collapsed=tuple(one for one in planned.collapsed if one.id in kept),
+        notes=(*planned.notes, note) if reasons else planned.notes,
+    )
 
 
 def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:

@@ -350,6 +350,7 @@ def test_earlier_results_are_used_and_named(call: Call) -> None:
             ("--assume", "8xH100", "--gpu-memory", "80GiB"),
             "--assume already gives the GPUs' memory; leave --gpu-memory out",
         ),
+        (("--fit-only", "--gpu-memory", "80GiB"), "leave --gpu-memory out, or write --assume 1x80GiB"),
         (("--results", "nowhere"), "there is no such results folder"),
         (("--assume", "8xH100", "--results", "nowhere"), "there is no such results folder"),
     ],
@@ -366,6 +367,18 @@ def test_fit_only_goes_by_the_gpus_of_this_machine(call: Call, monkeypatch: pyte
     assert "fit" not in call(*words)[1]
     code, out, _ = call(*words, "--fit-only")
     assert code == 0 and "cannot run here (does_not_fit), 1×: does not fit: " in out
+
+
+def test_a_plan_with_fit_only_has_just_the_cells_that_run(call: Call) -> None:
+    words = ("plan", PLAN_96, "--assume", "4x80GiB", "--json")
+    whole, fitting = (json.loads(call(*words, *more)[1]) for more in ((), ("--fit-only",)))
+    running = [cell for cell in whole["experiments"] if cell["state"] in ("runs", "unknown")]
+    assert fitting["experiments"] == running and 0 < len(running) < 96
+    assert set(fitting["assumed"]["gpu_hours"]) == {"runs", "unknown"}
+    (note,) = set(fitting["notes"]) - set(whole["notes"])
+    assert note.startswith(f"--fit-only leaves out {96 - len(running)} of 96 experiments: 36× does_not_fit, ")
+    _, out, _ = call(*words[:-1], "--fit-only")
+    assert f"note: {note}" in out and "does not fit  " not in out
 
 
 def test_it_needs_no_heavy_module() -> None:
