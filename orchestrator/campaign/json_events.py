@@ -62,8 +62,8 @@ class EventLines:
     def _notice(self) -> None:
         """Write an event for each run that has begun.
 
-        A run has begun if its folder exists, because its claim makes the folder. Executors start runs roughly in the given order,
-        so only the first LOOK_AHEAD waiting runs are checked.
+        A run has begun if its folder exists, because a process makes this folder when it claims the run. Executors start runs
+        roughly in the given order, so only the first LOOK_AHEAD waiting runs are checked.
         """
         with self._writing:
             for job in [job for job in self._waiting[:LOOK_AHEAD] if os.path.isdir(job.run_dir)]:

@@ -96,7 +96,7 @@ class Progress:
 
 
 def _speed(values: Mapping[str, object]) -> str:
-    """Return the text for the steady-state speed. If there is none, return the text for the speed by the Trainer's clock."""
+    """Return the steady-state speed as text. If the run has none, return the speed that the Trainer measured."""
     for name, whose in (("tokens_per_s_per_gpu", ""), ("train_tokens_per_second", " by the Trainer's clock")):
         if isinstance(values.get(name), (int, float)):
             return f"  {show(name, values[name])} tokens/s per device{whose}"

@@ -142,7 +142,7 @@ def starting_batch(experiment: Experiment) -> int:
 
 
 def with_batch(experiment: Experiment, batch: int) -> Experiment:
-    """Return a probe of the cell with this per-device batch. The probe has its own id."""
+    """Return a probe of the cell. The probe has this per-device batch and its own id."""
     probe = short(experiment) if _is_instrumented(experiment) else replace(experiment, repeats=1, adaptive=None)
     arguments = {**experiment.arguments, BATCH: str(batch)}
     return replace(probe, id=f"{experiment.id}.batch{batch}", arguments=arguments, global_batch=None)

@@ -44,7 +44,7 @@ class Cost:
 
 
 def places(experiments: Sequence[Experiment]) -> int:
-    """Return how many of the smallest cells fit on this machine at once.
+    """Return how many runs of the cell with the fewest GPUs fit on this machine at once.
 
     The limit is the number of GPUs. For CPU processes, the limit is the number of physical cores.
     """

@@ -115,8 +115,8 @@ def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) 
 def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
     """Return the largest number of GPU-hours that the due runs may take. Write no file.
 
-    Each run counts with the longest time of the experiment's earlier runs. If there are none, the run counts with its time limit,
-    or with 0 if it has no limit. Adaptive repeats count with their maximum number.
+    Each run is expected to take the longest time of the experiment's earlier runs. If there are none, the run's time limit is used,
+    or 0 if it has no limit. All adaptive repeats up to the maximum are included.
     """
     due = {experiment.id: experiment.most_repeats for experiment in plan.experiments if _can_run(experiment)}
     took: dict[str, float] = {}

@@ -55,7 +55,7 @@ class Entry:
     `arguments` has the arguments that are not in the key. `environment` has the GPU, driver, versions, data, clocks and neighbours.
     `status` is `ok` if at least one run is ok. `failed_runs` counts the failed repeats; `failure` is the kind and cause of the last
     failed repeat. An experiment of a Tunebench results folder has `id` and `folder`, so that it can run again. An experiment of a
-    CSV file may have only the id. `whole` means that the source is complete: a name that the entry lacks was not set.
+    CSV file may have only the id. `whole` means that the source is complete: if the entry lacks a name, this name was not set.
     """
 
     key: Mapping[str, Value]

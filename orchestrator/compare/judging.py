@@ -73,9 +73,9 @@ def measure(rule: Rule, base_runs: Sequence[Run], new_runs: Sequence[Run]) -> Me
 
 
 def ended_at_different_steps(runs: Sequence[Run]) -> bool:
-    """Return whether some runs ended early, and the runs' numbers of steps differ or are unknown.
+    """Return True if some runs ended early, unless all runs have the same known number of steps.
 
-    The mean losses of such runs are over different steps, so they cannot be compared.
+    If True, the runs' mean losses are over different steps, so they cannot be compared.
     """
     made = {run.numbers.get(STEPS) for run in runs}
     return any(run.ended_early for run in runs) and (len(made) > 1 or None in made)

@@ -137,7 +137,7 @@ def _await_one(running: Sequence[_Run]) -> list[_Run]:
 
 @contextmanager
 def _held_back() -> Iterator[StopSignals]:
-    """Hold back signals in a `with` block. If one came, send it to this process again after the block."""
+    """Hold back signals in a `with` block. If a signal came, send it to this process again after the block."""
     with StopSignals() as stop:
         yield stop
     if stop.received is not None:

@@ -32,7 +32,7 @@ def read(path: Path) -> Experiment:
 
 
 def text_of(experiment: Experiment) -> str:
-    """Return the content of the file. Raise ResultsError for a secret, or for bytes that are not UTF-8, as in some paths."""
+    """Return the content of the file. Raise ResultsError if it has a secret, or a text (such as a path) that is not UTF-8."""
     try:
         text = dump(experiment)
     except ValueError as error:

@@ -5,8 +5,8 @@ memory is read every 50 ms to find its peak. It takes milliseconds to read the e
 most once per second. An event between two readings is missed. Nothing is written.
 
 At the default interval, the monitor uses about 1 % of one CPU core for one GPU, and 5 % for eight GPUs. Both percentages are sums
-of the costs of single readings. Most of the cost is the energy counter (3.4 ms per reading on H100). The monitor starts no work on
-a GPU. `benchmarks/watching.py` measures the cost.
+of the costs of single readings. The energy counter causes most of the cost (3.4 ms per reading on H100). The monitor starts no work
+on a GPU. `benchmarks/watching.py` measures the cost.
 """
 
 from __future__ import annotations

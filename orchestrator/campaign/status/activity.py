@@ -156,7 +156,7 @@ class _Lines:
 
 
 def _lines(path: Path, *, printed: bool) -> _Lines | None:
-    """Return the end of a step file. With `printed`, the file is an output with printed steps. Return None if it does not exist."""
+    """Return the end of a step file. `printed`: the trainer printed its steps there. Return None without the file."""
     try:
         seen = os.stat(path)
     except OSError:

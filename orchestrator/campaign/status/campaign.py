@@ -176,7 +176,7 @@ def paced(look: Callable[[], T], *, pause: Callable[[float], bool]) -> Iterator[
 
 @contextmanager
 def watching(look: Callable[[], object]) -> Iterator[None]:
-    """Call `look` repeatedly in a thread, with pauses, until the context ends."""
+    """Call `look` repeatedly in a thread, with pauses, until the `with` block ends."""
     over = threading.Event()
     thread = threading.Thread(target=lambda: deque(paced(look, pause=over.wait), maxlen=0), daemon=True)
     thread.start()

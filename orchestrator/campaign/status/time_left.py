@@ -25,8 +25,8 @@ LATEST = 50
 class Took:
     """The time of a run that ended by itself.
 
-    `seconds` is the time from its claim to its record, or the record's `wall_s` if that time is unknown. The training process ran
-    from `began_at` to `ended_at` (seconds since the epoch).
+    `seconds` is the time from the run's claim to its record, or the record's `wall_s` if that time is unknown. The training process
+    ran from `began_at` to `ended_at` (seconds since the epoch).
     """
 
     experiment_id: str

@@ -101,7 +101,7 @@ def _began_at(side: Side) -> float | None:
 
 
 def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
-    """Return the place of each campaign, and whether the user named it directly. If not, the user named a folder around it."""
+    """Return the place of each campaign, and whether the user named it directly. If not, the user named its parent folder."""
     every: list[tuple[Path, bool]] = []
     for place in places:
         every += [(inner, False) for inner in _inside(place)] or [(place, True)]

@@ -1,6 +1,6 @@
 """Find the steps in a series of campaign values, by an L1 piecewise-constant fit. Pure.
 
-The fit minimises the sum of absolute deviations. Each deviation is in units of the noise of its value. With L1, one odd campaign
+The fit minimises the sum of absolute deviations. Each deviation is divided by the noise of its value. With L1, one odd campaign
 does not shift a level. For each number of steps, dynamic programming over all segments finds the best places for the steps. An
 information criterion chooses the number of steps. The ideas are from asv; the code is not.
 

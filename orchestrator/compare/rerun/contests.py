@@ -103,5 +103,5 @@ def _places(comparison: Comparison, side: str) -> str:
 
 
 def gpu_hours(order: Sequence[Turn]) -> float:
-    """Return the estimated GPU hours of the runs. A run counts with the longest run of its experiment, or its time limit."""
+    """Return the estimated GPU hours. A run takes as long as its experiment's longest run, or as its time limit."""
     return sum((turn.ready.run_s or 0.0) * turn.ready.experiment.num_gpus / 3600 for turn in order)

@@ -1,4 +1,4 @@
-"""Find the pairs of a comparison that have an inconclusive row, and how many runs would settle each of them. Pure."""
+"""Find the pairs of a comparison that have an inconclusive row, and how many runs would settle each pair. Pure."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def cells(entry: Entry) -> dict[str, Value]:
 
 
 def is_known(name: str, entry: Entry, known: Mapping[str, Value]) -> bool:
-    """Return whether a name is known for an entry. `known` are the entry's `cells`. A name that was certainly not set is known."""
+    """Return whether a name's value is in the entry's cells (`known`), or the name was certainly not set."""
     return name in known or (entry.whole and name not in FACTS)
 
 

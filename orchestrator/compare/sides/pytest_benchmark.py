@@ -40,7 +40,7 @@ def is_pytest_benchmark(document: Any) -> bool:
 
 
 def read(place: Path, document: Mapping[str, Any]) -> Side:
-    """Return the benchmarks in the file's order. Raise Unreadable if a benchmark has no name, or if there are too many."""
+    """Return the benchmarks in the file's order. Raise Unreadable for a benchmark without a name, or for too many benchmarks."""
     if len(document["benchmarks"]) > MOST_BENCHMARKS:
         raise Unreadable(f"it has more than {MOST_BENCHMARKS:,} benchmarks")
     environment = _environment(document)

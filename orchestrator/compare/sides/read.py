@@ -62,7 +62,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
 
 
 def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:
-    """Return one place as two sides: the odd ok runs and the even ok runs of each experiment, in the order of rounds.
+    """Return one place as two sides: the 1st, 3rd, 5th… ok runs of each experiment, and the 2nd, 4th, 6th… ok runs.
 
     Both sides have the same environment, so their differences are noise. Raise the same errors as `read`.
     """

@@ -1,7 +1,7 @@
 """The sign, symbol and colour of each verdict on a page, and the smallest change that counts in a row. Pure.
 
-Colour is never the only mark. Improved is blue and points up. Regressed is red and points down. So the marks differ for any colour
-vision, and in print. A verdict's sign in a text looks like its symbol in a chart.
+Colour is never the only mark. Improved is blue and points up. Regressed is red and points down. So people with any colour vision
+can tell them apart, also in print. A verdict's sign in a text looks like its symbol in a chart.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _loss_bases(cells: Sequence[Cell]) -> list[Cell | None]:
 
 
 def baseline_of(frameworks: Sequence[Value], preferred: Sequence[Value] = ()) -> Value:
-    """Return the baseline: the framework configuration `baseline`, else `none`, else the first of `preferred`, else the first."""
+    """Return `baseline` or `none` if `frameworks` has it, else the first of `preferred`, else the first of `frameworks`."""
     return next((name for name in BASELINES if name in frameworks), (preferred or frameworks)[0])
 
 

@@ -181,8 +181,8 @@ def _chosen(known: _Known, rows: Sequence[int], measured: frozenset[int]) -> Ite
 def _axes_of(known: _Known, rows: Sequence[int]) -> list[str]:
     """Return the arguments that are axes of these rows, the outermost first.
 
-    The value of an axis does not follow from another argument. If two arguments follow from each other, an argument that is
-    always set is preferred as the axis, then an argument that has words as values.
+    The value of an axis does not follow from another argument. If two arguments follow from each other, the axis is the one that is
+    always set. If both or neither are, the axis is the one that has words as values.
     """
 
     def preference(name: str) -> tuple[bool, bool]:
@@ -231,7 +231,7 @@ def _in_group(
 def _of_frameworks(known: _Known, rows: Sequence[int], named: str | None) -> Iterator[Match]:
     """Yield each row with its partner that has the baseline framework.
 
-    Arguments that one of the two framework configurations sets may differ.
+    An argument may differ if one of the two framework configurations sets it.
     """
     frameworks, own = known.column(FRAMEWORK), known.table.framework_arguments
     for group in known.grouped(rows, (*FACTS, GLOBAL_BATCH)):

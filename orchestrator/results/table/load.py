@@ -38,9 +38,10 @@ __all__ = ["ResultsTable", "load", "varying"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultsTable:
-    """The results as frames: `runs` has a row for each run that ended, `experiments` one for each experiment, ended or not.
+    """The results as frames: `runs` has a row for each run that ended, `experiments` has one for each experiment, ended or not.
 
-    `ranks` has a row for each training process of each run, `devices` a row for each watched GPU. A missing value is NA.
+    `ranks` has a row for each training process of each run. `devices` has a row for each GPU that was watched. A missing value is
+    NA.
 
     The columns are those of docs/metrics.md in reading order. `warnings` are sentences about runs, and about files that cannot be
     read. With several folders, the column `results` has the folder of the row. `arguments` has the columns that are arguments of

@@ -103,7 +103,7 @@ def with_versions(all_rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def experiment_facts(experiment: Experiment) -> dict[str, Value]:
-    """Return the facts that identify an experiment, with the reference system's names."""
+    """Return the facts that identify an experiment, under the names that the reference system uses."""
     facts: dict[str, Value] = {
         "id": experiment.id,
         "scenario": experiment.scenario,

@@ -56,7 +56,7 @@ Cells = Mapping[str, str]
 
 
 def read(content: bytes) -> tuple[list[list[Row]], list[str]]:
-    """Return the rows of a CSV file, one list for each experiment, and warnings. Raise Unreadable for another kind of table."""
+    """Return two values: a list of rows for each experiment of a CSV file, and warnings. Raise Unreadable for other tables."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

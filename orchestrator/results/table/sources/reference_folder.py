@@ -198,7 +198,7 @@ def _arguments(content: Mapping[str, object]) -> dict[str, Value]:
 
 
 def _memory(folder: Path, measured: Mapping[str, Value], warnings: list[str]) -> dict[str, Value]:
-    """Return the numbers of the Trainer's memory tracker and of nvidia-smi, if requested. Warn if a requested number is missing."""
+    """Return those memory numbers, from the Trainer and nvidia-smi, that were requested. Warn if a requested number is missing."""
     memory: dict[str, Value] = {}
     if any("_mem_gpu" in name for name in measured):
         peak, allocated = memory_summary(measured) or (None, None)
