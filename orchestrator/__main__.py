@@ -1,6 +1,8 @@
 """The program of the command `tunebench`. It can also be started with `python -m orchestrator`."""
 
 import signal
+import sys
+from pathlib import Path
 
 
 def main() -> None:
@@ -16,4 +18,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if (here := str(Path(__file__).resolve().parents[1])) not in sys.path:
+        sys.path.insert(0, here)  # for `python -P`, if this package is not installed
     main()

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import ResultsError
 from orchestrator.executors.pool import Pool, Queue, Share
+from orchestrator.files.package import PACKAGE
 from orchestrator.machine import cores, process
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.gpus import idlest_first, pci_addresses, visible_gpus
@@ -29,7 +30,8 @@ from orchestrator.results.store import Store, write_record
 from orchestrator.results.unfinished_record import unfinished_record
 
 LEAST_FREE_BYTES, LEAST_FREE_FILES = 64 * 2**20, 100
-RUN_ONE = (sys.executable, "-m", "orchestrator", "run-one")
+# Not `-m`, since it would import modules of the working folder first, such as a `types.py` or an `orchestrator/` of the user's.
+RUN_ONE = (sys.executable, "-P", str(PACKAGE / "__main__.py"), "run-one")
 # In this time, `run-one` must end its tree (INT, TERM and KILL, with a wait after each) and write a cancelled record.
 _GOODBYE_S = 40.0
 

@@ -98,9 +98,10 @@ def pip_freeze(python: str | None) -> str:
 
     The list comes from pip, because pip knows editable installs. Without pip, the list has only names and versions.
     """
-    interpreter = os.path.expanduser(python) if python else sys.executable
+    # Without `-P`, Python would import modules of the working folder first. Before version 3.11 it has no such option.
+    interpreter = [os.path.expanduser(python)] if python else [sys.executable, "-P"]
     try:
-        text = _capture([interpreter, "-m", "pip", "--disable-pip-version-check", "freeze"], _FREEZE_S)
+        text = _capture([*interpreter, "-m", "pip", "--disable-pip-version-check", "freeze"], _FREEZE_S)
     except LaunchError:
         text = "".join(f"{name}=={version}\n" for name, version in sorted(_interpreter(python)[1].items()))
     return redact(text)
