@@ -118,6 +118,11 @@ MORE_LINES = "open(os.environ['TUNEBENCH_RUN_DIR'] + '/steps-rank0.jsonl', 'a').
 REPORTED: dict[str, tuple[StepSource, str, str | None]] = {
     "calls": (StepSource.CALLS, CALLS, None),
     "a call of negative tokens": (StepSource.CALLS, CALLS + "step(tokens=-5)", "step 32 of rank 0 has -5 tokens"),
+    "a call of 10^16 tokens": (
+        StepSource.CALLS,
+        CALLS + "step(tokens=10**16)",
+        f"step 32 of rank 0 has {10**16} tokens",
+    ),
     "lines from before": (
         StepSource.CALLS,
         CALLS + MORE_LINES.format("".join(json.dumps(step) + "\n" for step in STEPS)),
