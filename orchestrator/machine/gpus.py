@@ -27,7 +27,7 @@ def nvml_session() -> Iterator[Any]:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # without the module, the library or a driver that matches, no GPU is visible
+    except Exception:  # if pynvml, the library or a matching driver is missing, no GPU is visible
         yield None
         return
     try:

@@ -60,7 +60,7 @@ class HfMemory(Monitor):
 
 
 def _worker_metrics(path: Path) -> tuple[dict[str, Number], str | None]:
-    """Return two values: the Trainer's numbers, and the reason if their file exists but cannot be read."""
+    """Return two values: the Trainer's numbers; and a reason, if the file of these numbers exists but cannot be read."""
     try:
         content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
     except FileNotFoundError:

@@ -25,7 +25,7 @@ def frame(folders: Sequence[Path], *, rows: str, baseline: Sequence[str]) -> pd.
         raise SelectionError("no results folder is named; give one, or a list of results folders")
     table = load_table(folders, baseline=baseline)
     selected = getattr(table, rows)
-    if baseline and rows == "experiments":  # with a baseline, its columns exist even if they are empty
+    if baseline and rows == "experiments":  # the columns of the comparison exist even if they are empty
         selected = selected.assign(**{name: None for name in COLUMNS if name not in selected})
     selected = typed(selected)
     selected.attrs["warnings"] = list(table.warnings)

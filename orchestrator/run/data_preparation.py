@@ -127,7 +127,10 @@ def _discard(folder: Path, damaged: str) -> None:
 
 
 def why_missing(experiment: Experiment) -> str | None:
-    """Return why the training data is missing or damaged; None if it is whole. If its preparation failed, the log has the cause."""
+    """Return why the training data is missing or damaged.
+
+    Return None if the data is complete. If its preparation failed, the returned sentence has the cause from the log.
+    """
     if experiment.data is None or experiment.data_path is None:
         return None
     folder = Path(experiment.data_path)

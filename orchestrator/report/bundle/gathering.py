@@ -57,7 +57,7 @@ def _this_user() -> Iterator[str]:
 
 
 def _hosts(value: Any) -> Iterator[str]:
-    """Yield the value of every key `host`. If this value is an object, yield the value of its key `name`.
+    """Yield the value of every key `host`. If this value is an object, yield the object's `name` instead.
 
     Search at any depth up to the limit of `files.reading`.
     """

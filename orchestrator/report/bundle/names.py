@@ -1,8 +1,8 @@
 """Replaces the names of people and machines in a text by fixed words: `hidden-host`, `hidden-user`. Pure.
 
-Hosts and users come from the campaign's files and from this process (`gathering`). IP, hardware and mail addresses are recognised
-by their form. A name is hidden only as a whole word, between characters that are not ASCII letters or digits. The fixed words
-need no escaping in JSON, CSV, HTML or a shell. No replacement begins directly after a backslash, so that JSON stays JSON.
+The names of hosts and users come from the campaign's files and from this process (`gathering`). IP, hardware and mail addresses are
+recognised by their form. A name is hidden only as a whole word, between characters that are not ASCII letters or digits. The fixed
+words need no escaping in JSON, CSV, HTML or a shell. No replacement begins directly after a backslash, so that JSON stays JSON.
 
 Not hidden: hosts that no record names, and the names of projects, models and data. Users other than the current user are found
 only if a text names their home folder. A name that is also a word of Tunebench's own files (`step`, `gpu`) is hidden only in

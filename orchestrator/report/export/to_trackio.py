@@ -34,7 +34,7 @@ def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
                 f"unset {name}, export, then upload the project with `trackio sync`"
             )
     if destination is not None:
-        os.environ[FOLDER_VARIABLE] = str(outside_of_results(Path(destination)))  # read once, by the import
+        os.environ[FOLDER_VARIABLE] = str(outside_of_results(Path(destination)))  # the import reads it, and only once
     with package_of("trackio"):
         import trackio
     with redirect_stdout(StringIO()):  # Trackio prints hints

@@ -79,14 +79,17 @@ class Tracker(Protocol):
 
 
 class Open(Protocol):
-    """A function that opens a tracker. It raises OrchestratorError if the package is missing or the place is not available."""
+    """A function that opens a tracker.
+
+    It raises OrchestratorError if the package is missing, or if the tracker's folder or server is not available.
+    """
 
     def __call__(self, destination: str | None, *, project: str) -> AbstractContextManager[Tracker]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """The result of an export: how many runs are new, how many the tracker had `already`, and warnings."""
+    """The result of an export: how many runs are new, how many the tracker had before (`already`), and warnings."""
 
     place: str
     new: int
