@@ -179,7 +179,7 @@ def _untestable(ratio: Ratio) -> str:
     """Return why the ratio cannot be tested: the runs show no noise. Return an empty text if it can be tested."""
     if ratio.interval is None:
         return "one run per side" if max(ratio.n_base, ratio.n_new) == 1 else "one run on one side"
-    return "runs too similar to test" if ratio.interval.high < ratio.interval.low * (1 + NO_NOISE) else ""
+    return "the runs are too similar to be tested" if ratio.interval.high < ratio.interval.low * (1 + NO_NOISE) else ""
 
 
 def _by_threshold(rule: Rule, ratio: Ratio, untestable: str) -> tuple[Verdict, str]:

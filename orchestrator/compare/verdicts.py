@@ -73,7 +73,7 @@ def _on_same_runs(left_out: int, pairs: Sequence[Pair]) -> list[str]:
     if partly:
         verb = "has" if partly == 1 else "have"
         sentences.append(
-            f"{counted(partly, 'experiment')} {verb} some runs that are on both sides: these runs count only for base"
+            f"{counted(partly, 'experiment')} {verb} some runs that are on both sides: these runs are counted only for base"
         )
     return sentences
 

@@ -1,7 +1,7 @@
 """The parts of a file that a digest covers: all of a small file, or the beginning and the end of a large file.
 
-A data file may be larger than the memory. Reading all of it would take minutes in every plan. A change between the first 64 MiB
-and the last MiB of a large file is not seen if the file keeps its size.
+A data file may be larger than the memory. Reading all of such a file would take minutes in every plan. A change between the first
+64 MiB and the last MiB of a large file is not seen if the file keeps its size.
 """
 
 from __future__ import annotations

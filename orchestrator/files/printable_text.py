@@ -1,8 +1,8 @@
 """Make text from anywhere safe to show: characters that control a terminal or hide text become visible signs. Pure.
 
-Names, arguments and lines of logs may contain escape sequences. These set colours or the window's title, or make the terminal type
-text. Carriage returns overwrite a line, and some marks reverse the direction of reading. Each such character becomes one other
-character, so that columns stay aligned. Stored text is not changed.
+Names, arguments and lines of logs may contain escape sequences. Such sequences set colours, set the window's title, or make the
+terminal type text. Carriage returns overwrite a line, and some marks reverse the direction of reading. Each of these control
+characters and marks becomes one visible sign, so that columns stay aligned. Stored text is not changed.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def read_text(path: Path, *, limit: int) -> str:
 
 
 def sound_number(value: float | int) -> float | int | None:
-    """Return the number if sums, squares and quotients of such numbers are finite.
+    """Return the number if it is 0, or if its absolute value is between 1 / LARGEST and LARGEST.
 
     Return None for every other value, such as 1e400 or NaN. A whole number of 64 bits stays whole; a larger one becomes the
     nearest float.

@@ -2,7 +2,8 @@
 
 `replace` is for files that may change (`suite.json`, reports). `place_once` is for files that may not change (`record.json`).
 `place_once` links the finished file to its name, so that the first of two writers wins.
-A reserved file (`reserve`) needs no new disk space for the content. It keeps the content if the content cannot be placed.
+A reserved file (`reserve`) needs no new disk space for the content. If the content cannot be placed under its final name, the
+reserved file keeps it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _write_aside(path: Path, content: str | bytes) -> Path:
 def _named(path: Path) -> Iterator[None]:
     """Put the name of the file into an OSError.
 
-    The system gives no name if it cannot write, for example to a full disk. Otherwise it may give the temporary name.
+    If a write fails, for example on a full disk, the system's error names no file. Other errors may name the temporary file.
     """
     try:
         yield
@@ -64,13 +65,13 @@ def reserve(path: Path, size: int) -> None:
 
 
 def append(path: Path, text: str) -> None:
-    """Append a text to a file, or to a new one. Raise OSError as `to_append` does."""
+    """Append a text to a file, and make the file if it is missing. Raise OSError as `to_append` does."""
     with _named(path), to_append(path) as file:
         file.write(text.encode())
 
 
 def to_append(path: Path) -> BinaryIO:
-    """Open a file, or a new one, for appending. Raise OSError for a link, a pipe or a device, which a program may have made."""
+    """Open a file for appending; make it if it is missing. Raise OSError for a link, a pipe or a device that a program made."""
     return open(_regular(path, os.O_APPEND), "ab")
 
 
@@ -79,7 +80,7 @@ def _regular(path: Path, flags: int) -> int:
     flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o666)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.set_blocking(descriptor, True)  # a started program may inherit it
+        os.set_blocking(descriptor, True)  # a program may inherit the descriptor, and then expects it to block
         return descriptor
     os.close(descriptor)
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -121,8 +122,8 @@ def replace(path: Path, content: str | bytes) -> None:
 def place_once(path: Path, text: str, *, reserved: Path | None = None) -> bool:
     """Create the file `path` with this text unless it exists. Return whether it was created.
 
-    If `reserved` is given, write the text into that file first. The file keeps the text, even after an error, until the caller
-    removes it. Raise ResultsError if the file system cannot link files.
+    If `reserved` is given, write the text into that file first. The reserved file keeps the text, even after an error, until the
+    caller removes this file. Raise ResultsError if the file system cannot link files.
     """
     if reserved is not None and not _write_reserved(reserved, text):
         reserved = None

@@ -1,7 +1,7 @@
 """Every kind of failure that a run's record can name, in one table. Pure.
 
 A row says what the kind means, which text in an error shows it, what to do about the failure, and whether the run is tried again.
-The rows are in the order in which text is searched: the first pattern that matches names the kind. `failures` decides the kind
+Patterns are tried in the order of the rows: the first pattern that matches names the kind. `failures` decides the kind
 of a run. docs/failures.md is made from this table.
 """
 
@@ -91,7 +91,7 @@ def _less_memory(text: str, experiment: Experiment) -> str:
 
 
 def _needed(text: str) -> tuple[str, bool]:
-    """Return two values: the memory needed, in words, and whether fragmentation is the cause: enough was reserved but unused."""
+    """Return two values: the memory needed, in words; and whether fragmentation is the cause (enough was free, but in pieces)."""
     match = _CAPACITY.search(text)
     if not match:
         return "did not fit", False
@@ -192,7 +192,7 @@ _TABLE = (
         word="nccl",
         meaning="The communication between ranks failed.",
         pattern=r"NCCL|DistBackendError|DistStoreError|[Gg]loo|ProcessGroup|collective operation timeout|reset by peer",
-        hint="repeat the run with env NCCL_DEBUG: INFO; look in the log for a rank that failed earlier",
+        hint="set NCCL_DEBUG: INFO under 'env:', repeat the run, and look in the log for a rank that failed earlier",
         follows=True,
     ),
     FailureKind(word="killed", meaning="A signal ended the trainer.", follows=True),
@@ -217,7 +217,7 @@ _TABLE = (
     ),
     FailureKind(
         word="impossible",
-        meaning="The run reported an impossible number, or its steps contradict each other, its totals or its time.",
+        meaning="The run reported an impossible number; or its steps contradict each other, the run's totals or the run's time.",
         hint="report what was measured: each step once, times within the run, speeds above 0, and the unit of each number",
     ),
     FailureKind(

@@ -25,7 +25,8 @@ _CHILD_ENDED = re.compile(
 _PID = re.compile(r"\(pid: ?(\d{1,9})\)")
 # torchrun reports the rank that failed first under this heading.
 _ROOT_CAUSE = "Root Cause"
-# A launcher ends its other ranks with one of these signals, and Tunebench ends a run with one. The signals are not a cause.
+# A launcher ends its other ranks with one of these signals, and Tunebench ends a run with one of them. They are not the cause of a
+# failure.
 _ENDING = (signals.SIGTERM, signals.SIGINT)
 _LAUNCHER = re.compile(r"accelerate[./]commands|torchrun|torch[./]distributed[./](run|elastic|launcher)")
 _CHILD_FAILED = re.compile(r"CalledProcessError|ChildFailedError")
@@ -82,7 +83,7 @@ def verdict(
         way = "with exit code 0" if outcome.limit is None else "early, by measure:,"
         cause = f"it ended {way} and without the metrics that make a result"
         return Verdict(status=Status.FAILED, kind="no_metrics", cause=cause)
-    # If a signal ended the launcher, it did not report its child's end: a report in its log is older.
+    # A launcher that a signal ended has not reported its child's end: a report in its log is older.
     reported = child_end(log) if outcome.signal is None else None
     child = reported or ChildEnd(exit_code=outcome.exit_code, signal=outcome.signal)
     kind, cause = _why(outcome, workers, log, child)

@@ -1,13 +1,14 @@
 """Computes FLOPs per token, and the share of a device's peak, from facts that `workers/instrument/architecture.py` reads.
 
-Model FLOPs are the work that the mathematics of training needs. A matrix of n numbers takes 2n forward, and 2n for the gradient of
-its input. A trained matrix takes 2n more for its own gradient. So full fine-tuning takes 6n; LoRA takes 4n for the frozen base and
-6n for the adapters. Only the experts that a token uses count. Attention takes 12 × width × s for a sequence of s tokens, and
-**half of that if it is causal**, since only half of the scores count. The width is query heads × head dim, summed over the layers.
-For sequences of several lengths, s is Σ sᵢ² ÷ Σ sᵢ, so that packed samples count separately.
+Model FLOPs are the work that the mathematics of training needs. Per token, a matrix of n numbers takes 2n FLOPs forward, and 2n for
+the gradient of its input. A trained matrix takes 2n more for its own gradient. So full fine-tuning takes 6n; LoRA takes 4n for the
+frozen base and 6n for the adapters. Only the experts that a token uses count. Attention takes 12 × width × s for a sequence of s
+tokens, and **half of that if it is causal**, since only half of the scores count. The width is query heads × head dim, summed over
+the layers. For sequences of several lengths, s is Σ sᵢ² ÷ Σ sᵢ, so that packed samples count separately.
 
-Hardware FLOPs add the forward pass of the layers that gradient checkpointing computes again. If torch may stop before a layer's
-last matrix, that matrix is left out. Attention counts as above, whatever the kernel computes.
+Hardware FLOPs are the model FLOPs plus the work of gradient checkpointing, which computes the forward pass of layers again. If
+torch may stop this repetition before a layer's last matrix, that matrix is left out. Attention counts as above, whatever the kernel
+computes.
 
 Left out: norms, activations, rotary embeddings, softmax, the loss and the optimizer, which are under 1 % of a real model's work;
 and work that a kernel repeats by itself, as flash attention does. Under LoRA, gradients are assumed to reach the input of the
@@ -15,7 +16,8 @@ first layer. If they do not, the first projections of this layer are counted 2n 
 
 An unknown number is None, never a guess. A number is unknown if `workers/instrument/architecture.py` could not read a fact; if
 sequences are longer than a sliding window; for devices that are not in the table, such as MIG instances; for quantised weights;
-and for fp32 without autocast. A share above one shows a mistake in these numbers, so it raises `Overcounted`.
+and for fp32 without autocast. A share of the peak above one shows a mistake in the FLOPs, the time or the peak, so it raises
+`Overcounted`.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ def hardware_flops_per_token(
 
 
 def _matrices(architecture: Architecture) -> tuple[float, float] | None:
-    """Return two numbers of weights that multiply one token: those in frozen matrices, and those in trained matrices."""
+    """Return two values: how many weights of frozen matrices, and how many weights of trained matrices, multiply one token."""
     frozen, trainable = architecture.get("frozen"), architecture.get("trainable")
     of_experts = architecture.get("expert_frozen"), architecture.get("expert_trainable")
     if frozen is None or trainable is None or None in of_experts:
@@ -141,7 +143,7 @@ def peak_flops(
 
 
 def utilization(*, flops_per_token: float, tokens_per_s_per_gpu: float, peak: float) -> float:
-    """Return the share of the peak. Raise Overcounted if it is above one."""
+    """Return the achieved FLOP/s as a share of the peak. Raise Overcounted if the share is above one."""
     share = flops_per_token * tokens_per_s_per_gpu / peak
     if share > 1:
         raise Overcounted(

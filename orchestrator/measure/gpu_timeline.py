@@ -24,7 +24,8 @@ Points = Sequence[tuple[float, float]]
 SAMPLES, HEADER = "samples-nvml.csv", "time,gpu,what,value"
 # The largest file of samples that is read: half a day on eight GPUs. Reading such a file takes 3 GB of memory.
 LARGEST_BYTES = 256 * MIB
-# The energy counter changes only every 0.1 s and is read twice. In a shorter window, the error of the two readings is too large.
+# The energy counter changes only every 0.1 s and is read twice. In a window shorter than this, the error of the two readings is too
+# large.
 SHORTEST_ENERGY_WINDOW_S = 2.0
 # The sampler repeats each value after one second at the latest. A line is valid for that time and a little longer.
 _HOLDS_S = 1.25
@@ -108,7 +109,7 @@ class Device:
         return sum((until - start) * value for start, until, value in spans) / total if total > 0 else None
 
     def energy(self, window: Window) -> float | None:
-        """Return the joules in a window by the device's counter. Interpolate between readings. Return None after a reset."""
+        """Return the joules in a window, interpolated between readings of the counter; None if the counter was reset."""
         points = self.points.get("energy", ())
         if window[1] - window[0] < SHORTEST_ENERGY_WINDOW_S or not points:
             return None

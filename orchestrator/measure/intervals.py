@@ -18,10 +18,10 @@ MOST_RUNS = 1000
 # Rounding errors can make the difference of two equal logarithms as large as this.
 ROUNDING = 1e-12
 
-# Fewer than 100 steps make 4 batches, others 6. Long batches are nearly independent, as the intervals require, so there are few.
-# In simulations with 2 % of noise, correlated from step to step (AR(1), 0.5), a nominal 95 % interval contained the true median in
-# 94 to 95 % of the series of 50, 200 and 1000 steps, with and without 2 % of spikes. For 20 steps it was 93 %
-# (benchmarks/coverage.py prints the table).
+# Fewer than 100 steps make 4 batches, more steps make 6. There are few batches, because only long batches are nearly independent,
+# as the intervals require. In simulations with 2 % of noise, correlated from step to step (AR(1), 0.5), a nominal 95 % interval
+# contained the true median in 94 to 95 % of the series of 50, 200 and 1000 steps, with and without 2 % of spikes. For 20 steps it
+# was 93 % (benchmarks/coverage.py prints the table).
 FEW_STEPS, FEW_BATCHES, MANY_BATCHES = 100, 4, 6
 
 
@@ -63,7 +63,7 @@ class Ratio:
 
 
 def widened(ratio: Ratio, by: float) -> Ratio:
-    """Return the ratio with a wider interval. Each end moves outwards by the difference of logarithms `by`."""
+    """Return the ratio with a wider interval. The logarithm of each end moves outwards by `by`."""
     if ratio.interval is None:
         return ratio
     factor = math.exp(by)
@@ -130,9 +130,9 @@ def ratio_in_turns(
 ) -> Ratio:
     """Return the ratio of two sides that took turns on one machine, without the machine's linear drift.
 
-    Least squares over the logarithms fits drift and ratio together. `base_at` and `new_at` are the positions of the values in
-    the order of the runs. Raise ValueError in four cases: a side has no values; a value is not above 0; there are fewer than four
-    values in all; the order does not separate the drift from the ratio.
+    A least-squares fit of the logarithms finds the drift and the ratio together. `base_at` and `new_at` are the positions of the
+    values in the order of the runs. Raise ValueError in four cases: a side has no values; a value is not above 0; there are fewer
+    than four values in all; the order does not separate the drift from the ratio.
     """
     logs = [math.log(value) for value in (*base, *new)]
     sides, at = [-0.5] * len(base) + [0.5] * len(new), _centred([*base_at, *new_at])

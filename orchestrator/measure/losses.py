@@ -4,8 +4,8 @@ A text is a list of points `step:loss`. The loss of a point is the mean over the
 log entries are numbered from 1. An entry becomes a point if its number, in binary, has only zeros after the first three digits
 (1 to 8, 10, 12, 14, 16, 20…). The last entry always becomes a point. So each doubling of the steps has at most four points. Two
 trainings that log at the same steps share all points of the shorter training, except perhaps its last point. So they share a point
-in the second half of the shorter training. Earlier points do not count, since losses are alike at the beginning. A comma and a
-space separate the texts of several runs.
+in the second half of the shorter training. A common point in the first half is not enough, since losses are alike at the beginning.
+A comma and a space separate the texts of several runs.
 """
 
 from __future__ import annotations

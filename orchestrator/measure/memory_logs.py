@@ -24,7 +24,7 @@ _READING = re.compile(r"[^,]+, (?P<name>.+), (?P<index>\d+), (?P<mib>\d+(?:\.\d+
 
 
 def memory_summary(metrics: Mapping[str, Any]) -> tuple[Number, Number] | None:
-    """Return two values of rank 0's GPU: peak and allocated bytes. Return None if a stage is missing: the sum would be wrong."""
+    """Return the peak and the allocated bytes of rank 0's GPU. Both are sums over stages: return None if a stage is missing."""
     allocated = finite(metrics.get(BEFORE))
     if allocated is None:
         return None

@@ -7,9 +7,10 @@ steady state and no speed, and a sentence gives the reason.
 
 Step times are converted to robust z-scores. A score is the distance from the second half's median, in units of 1.4826 × the median
 absolute deviation of that half. A unit is at least 0.1 % of the median, even if the deviation is 0. Scores are clipped at 10, so
-that a single slow step does not form a level. The levels are the segments of the division with the lowest total cost. The cost is
-the sum of the scores' absolute deviations from the median of their segment, plus a penalty of 3·ln n for each segment. Each segment
-has at least 3 steps. A series of over 300 steps is reduced to the medians of up to 300 equal blocks.
+that a single slow step does not form a level. The levels are segments of the series: it is divided so that the total cost of all
+segments is lowest. The cost of a segment is the sum of its scores' absolute deviations from their median, plus a penalty of 3·ln n
+for n scores in the series. Each segment has at least 3 steps. A series of over 300 steps is reduced to the medians of up to 300
+equal blocks.
 
 The first step is never steady. If there is a spike among the first 10 steps or in the first tenth of the run, all steps up to the
 spike are warm-up: compilers may compile again.
@@ -47,8 +48,8 @@ _CORRELATION_FACTOR = 3.0
 class Steady:
     """The steady part of a run: the steps after the first `discarded_steps`. Times are in seconds.
 
-    `found_by` is `declared` or `found`. `spikes` are step positions in the whole run, counted from 0. `spike_share` is the
-    spikes' time above the median, as a share of the steady part's time.
+    `found_by` is `declared` or `found`. `spikes` are step positions in the whole run, counted from 0. `spike_share` is the extra
+    time of the spikes over the median step, as a share of the steady part's time.
     """
 
     discarded_steps: int

@@ -213,7 +213,7 @@ def _wait_share(window: Sequence[Step]) -> float | None:
 
 
 def _warm_up(series: Sequence[Step], state: steady_state.Steady, first: Worker) -> Cells:
-    """Return the times before the steady state. With torch.compile, time beyond that of as many steady steps is compilation."""
+    """Return the times before the steady state. With torch.compile, the time above that of as many steady steps is compilation."""
     head = [step.seconds for step in series[: state.discarded_steps]]
     above = sum(head) - len(head) * state.median_s
     compiled = (first.get("settings") or {}).get("torch_compile")

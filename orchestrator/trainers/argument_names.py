@@ -98,7 +98,7 @@ _GONE_FROM_TRANSFORMERS = (
     _renamed("per_gpu_eval_batch_size", "per_device_eval_batch_size"),
     _renamed("use_liger", "use_liger_kernel"),
     _renamed("torchdynamo", "torch_compile_backend"),
-    _renamed("warmup_ratio", "warmup_steps", ", where a value below 1 is a ratio"),
+    _renamed("warmup_ratio", "warmup_steps", ", in which a value below 1 is a ratio"),
     _switch("adafactor", on={"optim": "adafactor"}, off={}, called="optim: adafactor today"),
     _switch(
         "group_by_length",

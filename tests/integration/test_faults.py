@@ -175,4 +175,4 @@ def test_results_that_are_removed_in_mid_run_are_a_sentence(tmp_path: Path) -> N
     }
     found = carried_out(tmp_path, [removes])
     assert found.code == 2 and "Traceback" not in found.err, found.err
-    assert "was removed while its runs went on" in found.err
+    assert "was removed while runs were in progress" in found.err

@@ -227,7 +227,10 @@ def test_of_a_folder_that_went_on_the_new_runs_count(compare: Call, tmp_path: Pa
     code, _, err = compare(base, new, "--output", tmp_path / "found.json")
     (row, *_) = as_json.load(tmp_path / "found.json").rows
     assert row.ratio is not None and (row.ratio.n_base, row.ratio.n_new) == (5, 3)
-    assert code in (0, 3) and "1 experiment has some runs that are on both sides: these runs count only for base" in err
+    assert (
+        code in (0, 3)
+        and "1 experiment has some runs that are on both sides: these runs are counted only for base" in err
+    )
 
 
 def test_a_place_and_its_copy_on_one_side_count_once(compare: Call, tmp_path: Path) -> None:

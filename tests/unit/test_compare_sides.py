@@ -176,10 +176,10 @@ def test_runs_of_two_environments_are_both_told(tmp_path: Path) -> None:
         "0, 1",
     )
     assert [sentence.partition(": ")[2] for sentence in side.warnings] == [
-        "1 experiment(s) have runs with more than one gpu: the differences are not only noise",
-        "1 experiment(s) have runs with more than one gpu_power_limit_w: the differences are not only noise",
-        "1 experiment(s) have runs with more than one gpu_sm_clock_max_mhz: the differences are not only noise",
-        "1 experiment(s) have runs with more than one neighbours: the differences are not only noise",
+        "1 experiment(s) have runs with more than one gpu: these runs differ by more than noise",
+        "1 experiment(s) have runs with more than one gpu_power_limit_w: these runs differ by more than noise",
+        "1 experiment(s) have runs with more than one gpu_sm_clock_max_mhz: these runs differ by more than noise",
+        "1 experiment(s) have runs with more than one neighbours: these runs differ by more than noise",
     ]
 
 

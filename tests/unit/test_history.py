@@ -269,7 +269,7 @@ def test_a_copy_that_went_on_has_its_own_runs(tmp_path: Path) -> None:
     assert [point.runs for point in only(found).points] == [2, 1]
     assert [round((one.began_at or 0.0) - BEGAN) for one in found.campaigns] == [86500, 432100]
     (said,) = found.warnings
-    assert said.endswith("2 runs that other campaigns also have: these runs count only in the other campaigns")
+    assert said.endswith("2 runs that other campaigns also have: these runs are counted only in the other campaigns")
 
 
 def test_a_damaged_campaign_of_a_folder_is_told(tmp_path: Path) -> None:

@@ -159,6 +159,6 @@ def test_what_no_call_asks_for_any_more_leaves_the_report_and_is_named(tmp_path:
     table = load([store.root])
     assert table.experiments["id"].tolist() == ["full-new-000000000000"]
     assert table.warnings == (
-        "The table leaves out 1 experiment that a later `tunebench run` of the same file no longer planned, although the runs "
-        "stay in the folder: full-old-000000000000",
+        "The table leaves out 1 experiment that a later `tunebench run` of the same file did not plan: "
+        "full-old-000000000000; the runs stay in the folder",
     )

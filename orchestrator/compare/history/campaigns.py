@@ -63,7 +63,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
             if len(timeless) == 1
             else f"{timeless[0]} and {len(timeless) - 1} more do not say when they"
         )
-        warnings.append(f"{which} ran: the campaigns keep the order of the command line")
+        warnings.append(f"{which} ran: the campaigns are shown in the order of the command line")
     else:
         campaigns.sort(key=lambda campaign: math.inf if campaign.began_at is None else campaign.began_at)
     return tuple(campaigns), tuple(warnings)
@@ -81,7 +81,7 @@ def _without_copies(found: Sequence[Side], warnings: list[str]) -> Iterator[Side
         if after < before:
             runs = counted(before - after, "run")
             warnings.append(
-                f"{side.name} has {runs} that other campaigns also have: these runs count only in the other campaigns"
+                f"{side.name} has {runs} that other campaigns also have: these runs are counted only in the other campaigns"
             )
         yield replace(side, entries=tuple(entries))
 

@@ -195,6 +195,6 @@ def _mixed(entries: Sequence[Entry]) -> list[str]:
     """Return a warning for each fact of the environment that differs between runs of one experiment, because this is not noise."""
     counts = Counter(name for entry in entries for name in environment.mixed(entry.environment))
     return [
-        f"{count} experiment(s) have runs with more than one {name}: the differences are not only noise"
+        f"{count} experiment(s) have runs with more than one {name}: these runs differ by more than noise"
         for name, count in counts.items()
     ]

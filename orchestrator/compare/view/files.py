@@ -48,7 +48,7 @@ def refuse_foreign(path: Path) -> None:
     if not path.parent.is_dir():
         raise OrchestratorError(f"--output {path}: there is no folder {path.parent}; make it first.")
     if (path.exists() or path.is_symlink()) and not _is_ours(path):
-        raise OrchestratorError(f"--output {path}: another file is there; give another name, or move it.")
+        raise OrchestratorError(f"--output {path}: another file is there; give another name, or move that file.")
 
 
 def write(path: Path, text: str) -> None:

@@ -1,7 +1,7 @@
 """Mask tokens, keys and passwords, which must not reach a file or a terminal. A secret is recognised in three ways.
 
 - By the name before it (`names`): `HF_TOKEN`, `--hub_token`, `password=…`.
-- By its value, if an environment variable with such a name has the same value (`values`).
+- By its value, if an environment variable whose name says that it is secret has the same value (`values`).
 - By its own form, if secrets of its kind have a fixed form (`forms`): `hf_…`, `ghp_…`, a password in a URL, the address of a
   webhook.
 
@@ -59,7 +59,7 @@ _NAMED = rf"""(?:(?<![\w.-])-{{0,2}}|{_COLOUR}){_NAME}(?P<closed>\\*["']\]?)?{_C
 _OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
 # `==` with a version is not a value: a list of packages has it (`detect-secrets==1.5.0`).
 _VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)[^\s"'\\,;&)}\]<>]+)""")
-# A value in plain quotes. Single quotes contain no double quote, so that the mask does not cross the end of a JSON string.
+# A value in plain quotes. A value in single quotes may not contain a double quote: the mask would cross the end of a JSON string.
 _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.){1,8192}"|'(?:[^"'\\\n]|\\.){1,8192}'""")
 _NO_VALUES = frozenset(
     (
@@ -86,7 +86,7 @@ def redactor(environ: Mapping[str, str] = os.environ) -> Redactor:
 
 
 def redact_end(text: str, *, cut: bool, environ: Mapping[str, str] = os.environ, also: Finder | None = None) -> str:
-    """Return the redacted end of a log. If `cut` is true, drop the first LONGEST_SECRET characters: a secret may be cut there."""
+    """Return a log's redacted end. If the log was `cut`, drop the first LONGEST_SECRET characters: they may be half a secret."""
     masked = redact(text, environ, also=also)
     return masked[LONGEST_SECRET:] if cut else masked
 
@@ -132,7 +132,7 @@ def redact_words(words: Sequence[str], masked: Redactor = redact) -> list[str]:
 
 
 def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator[Secret]:
-    """Yield the values next to names of secrets. A short value counts only if the variable of this name has this value."""
+    """Yield the values next to names of secrets. Skip a short value unless the variable with that name has the same value."""
     for pattern, signs in ((_NAMED, "=:"), (_OPTION, ("--",))):
         if not any(sign in text for sign in signs):
             continue

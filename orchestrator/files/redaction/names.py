@@ -22,7 +22,7 @@ _ALWAYS = frozenset(
         *("CREDS", "COOKIE", "COOKIES", "WEBHOOK", "WEBHOOKS", "DSN"),
     )
 )
-# These also count at the end of a longer word: `PGPASSWORD`, `OPENAIAPIKEY`.
+# These words also count at the end of a longer word: `PGPASSWORD`, `OPENAIAPIKEY`.
 _JOINED = (
     "PASSWORD",
     "PASSWD",
@@ -45,7 +45,7 @@ _ACCOUNTS = frozenset(
     )
 )
 _PLURAL = "TOKENS"
-# Words that make a following `KEY` or `TOKENS` secret. Without such a word, tokens may be counts and keys may be names.
+# After one of these words, `KEY` or `TOKENS` means a secret. Without such a word, tokens may be counts and keys may be names.
 _QUALIFIED = frozenset(
     (
         *("API", "ACCESS", "AUTH", "HF", "HUB", "GITHUB", "GITLAB", "SESSION", "REFRESH", "BEARER", "PRIVATE"),
@@ -83,7 +83,7 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def says_secret(name: str) -> bool:
-    """Return whether a name in a log is the name of a secret. `cache_key = …` is a line of code, so this name is not."""
+    """Return whether a name in a log is the name of a secret. The name in `cache_key = …`, a line of code, is not."""
     words = _words(name)
     if words[-1] in ("KEY", "KEYS"):
         return len(words) > 1 and words[-2] in _QUALIFIED

@@ -43,7 +43,7 @@ def _is_ordinary(name: str, value: str) -> bool:
 
 
 def by_value(text: str, variables: Mapping[str, str]) -> Iterator[Secret]:
-    """Yield each place in the text that has the value of one of these variables, in any encoding."""
+    """Yield each place where the text contains the value of one of these variables, in any encoding."""
     if not variables:
         return
     for name, value in variables.items():

@@ -12,9 +12,10 @@ from orchestrator.files.redaction.names import is_secret_name
 def secret_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """Yield each secret of a command line that is the value of an option.
 
-    Each item is the index of a word, the position in this word at which the value starts, and the option's name.
+    Each item has three values: the index of a word, the position in this word where the secret starts, and the option's name.
 
-    An option is `--name` with its value in the next word, `--name=value`, or `name=value`. `--set=` or `--axis=` may precede it.
+    An option is `--name` with its value in the next word, `--name=value`, or `name=value`. `--set=` or `--axis=` may precede the
+    option.
     """
     if not any(map(_names_secret, words)):
         return

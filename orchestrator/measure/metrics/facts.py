@@ -44,7 +44,7 @@ _FACTS = (
     _fact(
         "sources",
         "files",
-        "Files of a script or a command that are not the same in all rows of this table, each with the start of its digest. "
+        "Files of a script or a command that are not the same in all rows of this table, each with the first digits of its digest. "
         "Only rows with the same files are compared.",
         where=_PAGE,
     ),

@@ -41,11 +41,13 @@ GPU = (
         "device_peak_used_bytes",
         "GPU peak",
         "Highest memory in use on any device during the run.",
-        leaves_out="Peaks shorter than the period, and the driver's reserve. Other users of the device are included.",
+        leaves_out="Peaks shorter than the sampling period, and the driver's reserve. Other users of the device are included.",
         where=Where.FIRST | Where.PAGE | Where.COMPARED,
         order=160,
     ),
-    _more_bytes("device_mean_peak_used_bytes", "GPU peak mean", "Mean over devices of the highest memory in use."),
+    _more_bytes(
+        "device_mean_peak_used_bytes", "GPU peak mean", "Highest memory in use on a device, mean over devices."
+    ),
     _share(
         "device_peak_imbalance",
         "GPU imbalance",

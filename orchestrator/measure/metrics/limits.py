@@ -1,4 +1,4 @@
-"""Limits for the values of metrics. For many metrics, a value cannot be negative, 0, above 1, or longer than the run.
+"""Limits for the values of metrics. Depending on the metric, a value cannot be negative, 0, above 1, or longer than the run.
 
 A metric that is not registered may have any value.
 """
@@ -18,7 +18,7 @@ LATE_S, LATE_SHARE = 5.0, 0.01
 
 
 def broken_limit(metric: Metric, value: float, *, wall_s: float | None, may_be_0: bool = False) -> str | None:
-    """Return the limit that a value of this metric breaks, as "must be …"; None if it keeps all limits.
+    """Return the limit that a value of this metric breaks, as "must be …"; None if the value keeps all limits.
 
     `may_be_0` also allows 0 for a metric that cannot be 0: a Trainer writes 0 for a speed that it does not know.
     """

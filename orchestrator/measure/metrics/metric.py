@@ -56,7 +56,7 @@ class Where(Flag):
     FIRST = TABLES | AMONG_FIRST  # the terminal and Markdown in any case, among the most important numbers
     KEPT = 8  # benchmarks.csv in any case
     PAGE = 16  # the page's table from the start; a click adds other columns
-    COMPARED = 32  # `compare` and `history`, if both sides measured it
+    COMPARED = 32  # `compare` and `history`, if both sides have the column
     SPEED = 64  # the same places as COMPARED, unless there is a speed with a lower `order`
 
 

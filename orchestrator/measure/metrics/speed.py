@@ -28,7 +28,7 @@ SPEED = (
         "tok/s",
         "Tokens of all ranks' steady steps ÷ the time until the last rank finished these steps. Over repeats: geometric mean.",
         unit="tokens/s, all devices",
-        leaves_out="Counts padding as work. Leaves out warm-up, compilation and everything before them.",
+        leaves_out="Padding is counted as work. Warm-up, compilation and everything before them are left out.",
         where=Where.FIRST | Where.KEPT | Where.PAGE | Where.SPEED,
         order=10,
     ),
@@ -48,7 +48,7 @@ SPEED = (
             "several tokens with position 0 at the end of a row."
         ),
         unit="tokens/s, all devices",
-        leaves_out="Tokens without loss count too.",
+        leaves_out="Tokens without a loss are counted, too.",
         where=Where.TABLES | Where.KEPT | Where.PAGE,
     ),
     _rate(
@@ -56,7 +56,7 @@ SPEED = (
         "real tok/s/GPU",
         "real_tokens_per_s ÷ processes.",
         unit="tokens/s per device",
-        leaves_out="Tokens without loss count too.",
+        leaves_out="Tokens without a loss are counted, too.",
         where=Where.FILES,
     ),
     _rate(
@@ -72,7 +72,7 @@ SPEED = (
         "samples/s (steady)",
         "Samples of the steady steps ÷ the time of these steps; a row with several samples counts as several.",
         unit="samples/s, all devices",
-        leaves_out="A sample that packing cuts counts twice.",
+        leaves_out="A sample that was cut by packing is counted twice.",
         where=Where.FILES,
     ),
     _rate(
@@ -150,7 +150,7 @@ SPEED = (
         "compile_s",
         "compile",
         "Time of the steps before the steady state, minus the time of the same number of steady steps; only with torch.compile.",
-        leaves_out="Recompilation in the steady state, which counts as spikes.",
+        leaves_out="Recompilation in the steady state: such steps are counted as spikes.",
         where=Where.TABLES | Where.COMPARED,
         order=110,
     ),

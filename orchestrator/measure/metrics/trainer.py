@@ -32,7 +32,8 @@ FINAL = (
         "Trainer tok/s",
         "Processed tokens, padding included, ÷ train_runtime ÷ world size. The reference system reports this number.",
         unit="tokens/s per device",
-        leaves_out="Counts padding as work. Includes warm-up, compilation, evaluation and saving: not a steady-state speed.",
+        leaves_out="Padding is counted as work. Warm-up, compilation, evaluation and saving are included: "
+        "this is not a steady-state speed.",
         where=Where.FIRST | Where.KEPT | Where.PAGE | Where.SPEED,
         order=30,
     ),
@@ -41,7 +42,7 @@ FINAL = (
         "samples/s",
         "Samples ÷ train_runtime, over all processes.",
         unit="samples/s, all devices",
-        leaves_out="A packed row counts as one sample. Includes warm-up and compilation.",
+        leaves_out="A packed row counts as one sample. Warm-up and compilation are included.",
         where=Where.FILES | Where.SPEED,
         order=40,
     ),
@@ -50,7 +51,7 @@ FINAL = (
         "steps/s",
         "Optimizer steps ÷ train_runtime.",
         unit="optimizer steps/s",
-        leaves_out="Steps of different global batches are not comparable. Includes warm-up and compilation.",
+        leaves_out="Steps of different global batches are not comparable. Warm-up and compilation are included.",
         where=Where.FILES,
     ),
     _final(
@@ -96,7 +97,7 @@ FINAL = (
         "FLOPs (HF)",
         "Floating-point work as the Trainer estimates it.",
         unit="FLOP",
-        leaves_out="Attention and PEFT. Padding counts, and FSDP versions differ: do not compute an efficiency from this number.",
+        leaves_out="Attention and PEFT. Padding is counted, and versions of FSDP differ: do not compute an efficiency from this.",
         where=Where.RAW,
     ),
     _final(
@@ -113,7 +114,7 @@ MEMORY = (
     _memory(
         "mem_peak_torch_mem_alloc_in_bytes",
         "peak torch mem",
-        "Highest GPU memory that tensors held: for each stage, all deltas so far plus the stage's peak; the highest sum counts.",
+        "Highest GPU memory that tensors held: for each stage, memory at its end plus the peak above it; the highest sum counts.",
         leaves_out="The allocator's reserve, contexts and communication buffers; ranks other than 0.",
         where=Where.FIRST | Where.KEPT | Where.COMPARED,
         order=170,

@@ -75,9 +75,9 @@ COMPARISON = (
     _share(
         "scaling_efficiency",
         "scaling",
-        "tokens_per_s_per_gpu ÷ tokens_per_s_per_gpu of the same cell with its smallest GPU count.",
+        "tokens_per_s_per_gpu ÷ tokens_per_s_per_gpu of the same cell with the smallest number of GPUs.",
         source="the table: experiments that differ only in GPUs",
-        leaves_out="The global batch grows with the GPU count unless it is fixed.",
+        leaves_out="The global batch grows with the number of GPUs unless it is fixed.",
         where=Where.FIRST | Where.PAGE,
         order=120,
     ),

@@ -70,8 +70,8 @@ def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
     """Return the steps that all ranks have, as common steps. A common step starts and ends when the last rank starts and ends it.
 
     The times of one rank would mislead. If a rank ends the warm-up before the others, its next step includes the wait for them,
-    which distorts the speed of a short run. Counts are sums. A single rank keeps its own times. Ranks of one host share a clock. If
-    the clock of a host is ahead, it is not corrected. If it is far ahead, this host's ranks seem to be the last in every step.
+    which distorts the speed of a short run. Counts are sums. A single rank keeps its own times. Ranks of one host share a clock. A
+    host's clock that is ahead is not corrected. If the clock is far ahead, this host's ranks seem to be the last in every step.
     """
     by_number = [{step.number: step for step in own} for own in ranks.values()]
     if len(by_number) <= 1:
@@ -168,7 +168,7 @@ class StepLines:
         self._reading: float | None = None
 
     def feed(self, piece: bytes) -> list[dict[str, Any]]:
-        """Return a line for the step file for each step that this piece of output completes."""
+        """Return the lines of the step file for all steps that this piece of output completes."""
         *lines, rest = (self._rest + piece).split(b"\n")
         # Of a line that is too long, only a part is kept. This part is still too long, so the line is left out.
         self._rest = rest[: LONGEST_LINE + 1]

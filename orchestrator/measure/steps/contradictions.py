@@ -1,6 +1,6 @@
-"""Finds steps that cannot be true: they contradict each other, the totals of their rank's worker file, or the time of the run.
+"""Finds steps that contradict each other, the totals in their rank's worker file, or the time of the run. Pure.
 
-Pure. A program may write its step file itself, and a defect may write a step twice. Then the speed would come from wrong lines.
+A program may write its step file itself, and a defect may write a step twice. The speed would then be computed from wrong lines.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from orchestrator.records import StepSource
 
 # Maps a count of a step to the name of its total in the worker file.
 _TOTALS = {"tokens": "processed", **{name: name for name in COUNTS[1:]}}
-# In a shorter time, not even the line of a step can be written.
+# In less time than this, not even the line of a step can be written.
 _SHORTEST_S = 1e-6
-# If a run has more steps, its step file may have been read only in part.
+# If a run has more steps than this, its step file may have been read only in part.
 _MOST_STEPS = 10**6
 # The times of steps add up exactly if the instrument writes them, and roughly if they come from two clocks.
 _EXACT, _ROUGH = (0.01, 0.001), (1.0, 0.05)
@@ -26,7 +26,7 @@ _EXACT, _ROUGH = (0.01, 0.001), (1.0, 0.05)
 def contradiction(
     ranks: Mapping[int, Sequence[Step]], workers: Sequence[Mapping[str, Any]], *, wall_s: float | None
 ) -> str | None:
-    """Return why the steps cannot be true, as a sentence; None if nothing contradicts them."""
+    """Return a sentence about the first contradiction that is found, or None if nothing contradicts the steps."""
     by_rank = {worker.get("rank") or 0: worker for worker in workers}
     found = (why for rank, steps in ranks.items() for why in _of_rank(rank, steps, by_rank.get(rank, {}), wall_s))
     return next(found, None)
@@ -53,7 +53,7 @@ def _of_rank(rank: int, steps: Sequence[Step], worker: Mapping[str, Any], wall_s
 
 
 def _against_times(rank: int, steps: Sequence[Step], worker: Mapping[str, Any]) -> Iterator[str]:
-    """Compare the steps' durations with their ends. A program that prints its steps may time a part of a step."""
+    """Compare the steps' durations with their ends. A program that prints its steps may time only a part of each step."""
     ends = [step.ended_at for step in steps if step.ended_at is not None]
     whole = (
         steps

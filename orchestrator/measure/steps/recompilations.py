@@ -1,7 +1,8 @@
 """Recompilations of torch.compile: their number, the sentence about them, and the caveat about a speed that includes them. Pure.
 
-If torch compiled in a step, the step's line says so (`workers/instrument/compilations.py`): it has `compiled` if that was expected,
-else `recompiled`. A recompilation takes as long as many steps, so a speed that includes recompilations depends on the run's length.
+If torch compiled in a step, the step's line says so (`workers/instrument/compilations.py`): the line has `compiled` if the
+compilation was expected, else `recompiled`. A recompilation takes as long as many steps, so a speed that includes recompilations
+depends on the run's length.
 
 Left out: the reason of a recompilation, unless the reason is a batch of a new width.
 """

@@ -49,7 +49,7 @@ class Metric(Model):
     pattern: str | None = Field(
         None, description="Regular expression with one group, searched in stdout; the last match counts."
     )
-    unit: str | None = Field(None, description="Unit of the number (`ms`, `GiB`), if it is not the metric's own.")
+    unit: str | None = Field(None, description="Unit of the number (`ms`, `GiB`), if it is not the metric's own unit.")
 
 
 class Custom(Model):
@@ -237,7 +237,7 @@ class DataProcessing(Model):
         False, description="Prepare token ids instead of text. The built-in trainer always gets token ids."
     )
     input_field: str = Field("input", description="Field with the context of the instruction.")
-    dataset_text_field: str = Field("output", description="Field with the answer. The prepared text has the same name.")
+    dataset_text_field: str = Field("output", description="Field with the answer, and field of the prepared text.")
     response_field: str | None = Field(None, description="The loss is computed only on the text of this field.")
     response_template: str | None = Field(None, description="The loss is computed only on what follows this text.")
     samples: Whole | None = Field(None, description="Rows of `builtin:synthetic`.")

@@ -71,7 +71,7 @@ def _missing_script(script: Script, written: str) -> str | None:
         return f"{written!r} is not a Python script; use 'trainer: custom' for another command"
     words = written.split()
     if len(words) > 1 and os.path.isfile(os.path.join(script.folder, words[0])):
-        return f"there is no script {written!r}; write only its path, and its arguments under 'arguments:'"
+        return f"there is no script {written!r}; write only the path of the script here, and its arguments under 'arguments:'"
     names = [file.name for file in path.parent.glob("*.py")]
     near = suggestion(path.name, names) if names else "; write its path as seen from the scenario file"
     return f"there is no script {written!r} in {path.parent}{near}"

@@ -137,7 +137,7 @@ def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[l
         shown = [*sorted(contents.removed)[:REMOVED_SHOWN], *(["…"] if len(contents.removed) > REMOVED_SHOWN else [])]
         warnings.append(
             f"The table leaves out {counted(len(contents.removed), 'experiment')} that a later `tunebench run` of the same "
-            f"file no longer planned, although the runs stay in the folder: {', '.join(shown)}"
+            f"file did not plan: {', '.join(shown)}; the runs stay in the folder"
         )
     for framework in (stored.experiment.framework for stored in wanted):
         if framework is not None and framework.arguments:

@@ -140,7 +140,7 @@ def matrices(model: Any) -> Iterator[Matrix]:
     modules = dict(model.named_modules())
     lists = Counter(path.rpartition(".")[0] for path in modules if ONE_EXPERT.fullmatch(path))
     for path, module in modules.items():
-        if "original_module" in path.split("."):  # peft keeps it next to a trained copy and does not run it
+        if "original_module" in path.split("."):  # peft keeps this module next to a trained copy and does not run it
             continue
         within = IN_AN_EXPERT.match(path)
         for numbers, trainable, fused in matrices_in(module):
@@ -177,7 +177,7 @@ def is_linear(module: Any) -> bool:
 
 
 def spared(layers: Any) -> Optional[int]:
-    """Return how many weights of all layers recomputation leaves out if it may stop early."""
+    """Return the number of weights, over all layers, that recomputation leaves out if it may stop early."""
     known = [end for end in map(end_of, layers) if end is not None]
     return sum(known) if len(known) == len(layers) else None
 
@@ -265,7 +265,7 @@ def window_of(config: Any) -> Optional[int]:
 
 
 def recomputation(trainer: Any) -> Optional[str]:
-    """Return which part of the layers' forward pass the backward pass repeats. Call this function when training begins.
+    """Return a name for the part of the layers' forward pass that is repeated in the backward pass. Call this when training begins.
 
     `none` means no part. `whole` means the whole pass, as in re-entrant checkpointing. `early_stop` means the pass up to the
     last result that the backward pass needs, as in non-reentrant checkpointing. Return None if only some layers are

@@ -2,8 +2,8 @@
 
 What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. Meanwhile the GPU
 still works on the previous step, so nothing waits for the counting. The counts are stored for the tensors that were sent, and are
-valid as long as these tensors do not change. Some batches cannot be counted on the host: for an iterable data set, accelerate
-sends the batches of all ranks as one and cuts them later. These batches, and batches that were changed, are counted on the
+valid as long as these tensors do not change. Some batches cannot be counted on the host: for an iterable data set, accelerate sends
+the batches of all ranks as one batch and cuts that batch later. These batches, and batches that were changed, are counted on the
 device after the backward pass. Sums on a GPU are copied to pinned memory, and nothing waits for them.
 
 What the numbers leave out: padding is known only from a mask that has the shape of the tokens. Without a mask, every token counts

@@ -8,7 +8,7 @@ obey it LOOK_EVERY steps later.
 Each decision is one key, written by compare-and-set. Rank 0 writes its decision. A rank that has waited too long for this decision
 writes that training continues. The first writer wins. All ranks, including rank 0, act on the content of the store, so they agree.
 Without a store, training is not ended early. If the store keeps failing for a rank, that rank fails: ranks that stop at different
-steps would wait for each other until a time-out. The first wait for a silent rank 0 lasts LONGEST_WAIT_S; later ones end at once.
+steps would wait for each other until a time-out. The first wait for a silent rank 0 lasts LONGEST_WAIT_S; later waits end at once.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -110,7 +110,7 @@ class Ending:
 
 
 def build(measure: Mapping[str, Any], *, rank: int, world_size: int, load: Callable[[str], Any]) -> Ending:
-    """Return the object that decides when the training that begins now ends. `load("stopping")` returns the rule's module."""
+    """Return the object that decides at which step the new training ends. `load("stopping")` returns the rule's module."""
     number = next(trainings)  # the same on all ranks: each training has its own keys
     store = default_store() if world_size > 1 else None
     if not measure.get("within") or (world_size > 1 and store is None):

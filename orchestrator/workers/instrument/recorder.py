@@ -173,7 +173,7 @@ class Recorder:
             self.known += self.meter.harvest() or []
 
     def look_at(self, loss: Any, trainer: Any) -> None:
-        """Record the step of a loss that is not finite if the Trainer's filter hides it. The filter logs the mean of finite losses.
+        """Record the step of a loss that is not finite if the Trainer's filter keeps this loss out of the logs.
 
         The filter itself waits for each loss, so this check costs no additional wait.
         """

@@ -2,8 +2,8 @@
 
 The rule uses the steps after the warm-up. These are the steps after the first `discard_steps` if that is set, else the second
 half of all steps. The medians of 4 batches of steps (6 batches from 100 steps on) give a 95 % interval by Student's t. Training
-ends when half the interval, divided by the median, is at most `within` at two checks in a row. The second check comes after 20 %
-more steps. At least `at_least_steps` steps (default 20) must follow the warm-up.
+ends when half the interval's width, divided by the median, is at most `within` at two checks in a row. The second check comes after
+20 % more steps. At least `at_least_steps` steps (default 20) must follow the warm-up.
 
 The cost: the rule checks again and again, so training may end at a check where the interval is narrow by chance. Two checks in a
 row reduce this error but do not remove it. So the interval of a run that ended early contains the true value in fewer than 95 of
@@ -18,12 +18,12 @@ from typing import Optional, Sequence, Tuple
 
 AT_LEAST_STEPS = 20
 _FEW_STEPS = 100
-# Number of batches → half of a two-sided 95 % interval in standard errors, by Student's t.
+# Number of batches → half the width of a two-sided 95 % interval in standard errors, by Student's t.
 _T = {4: 3.182446, 6: 2.570582}
 
 
 def half_width(seconds: Sequence[float]) -> Optional[float]:
-    """Return half of the median's 95 % interval as a share of the median; None for too few steps."""
+    """Return half the width of the median's 95 % interval, as a share of the median; None for too few steps."""
     count = 4 if len(seconds) < _FEW_STEPS else 6
     length = len(seconds) // count
     if length < 2:

@@ -3,7 +3,8 @@
 The light tracker gives the same keys, and on CUDA the same bytes. The tracker of transformers reads memory at the beginning and end
 of a stage (init, train, eval, test). To know the peak, it starts a thread that reads the process's resident memory without a pause.
 That thread slows every training step. In the light tracker, the thread ends at once. The peak is the kernel's VmHWM, restarted for
-each stage. If the kernel does not allow the restart, the peak is the larger reading of the two ends, and a peak between is missed.
+each stage. If the kernel does not allow the restart, the peak is the larger of two readings: one at the stage's beginning, one at
+its end. A higher value between them is missed.
 
 On CUDA everything is as in the original tracker: garbage collection, emptying the cache, resetting torch's peak, and the
 arithmetic. The instrument also resets that peak between its own stages. So the tracker takes the highest peak before and after

@@ -2,7 +2,7 @@
 
 Text is made in one of three ways:
 
-- a chat template: it is rendered on a list of one message, as transformers does;
+- a chat template: the row is the only message in the list of messages that the template gets;
 - the instruct format (the default): a fixed prompt and the answer;
 - `none`: a field of the row is the text.
 
@@ -140,7 +140,7 @@ def instruct(row: Row, spec: Spec) -> Sample:
 
 
 def chat(row: Row, spec: Spec, *, template: Any, special_tokens: Mapping[str, str]) -> Sample:
-    """Return the sample that the template makes of this one message. If tokens are wanted, append the response field."""
+    """Return the sample that the template makes of this row. If tokens are wanted, append the response field."""
     from jinja2.exceptions import TemplateError
 
     try:

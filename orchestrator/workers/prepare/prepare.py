@@ -1,6 +1,7 @@
 """Prepares training data once, outside of every measurement: `prepare.py SPEC.json`.
 
-SPEC.json has the fields of `formatting.Spec`. The program makes the folder `path` unless this folder exists. It has these files:
+SPEC.json has the fields of `formatting.Spec`. The program makes the folder `path` unless this folder exists. The folder has these
+files:
 
     form `tokens` (built-in trainer)   `tokens.npz` (`input_ids`, `labels`: flat int32; `offsets`: int64), `tokenizer/`
     form `text` (other trainers)       `train.json`, one object per line

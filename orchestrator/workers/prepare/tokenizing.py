@@ -29,7 +29,7 @@ Encoded = Tuple[Sequence[int], Sequence[int]]
 
 
 class Tokenizer:
-    """A tokenizer of `tokenizers` or transformers. `encode` returns the token ids of each text, and the end of each token in it."""
+    """A tokenizer of `tokenizers` or transformers. `encode` returns each text's token ids, and where in the text they end."""
 
     def __init__(self, inner: Any, *, special_tokens: dict[str, str], eos: Optional[int], pad: Optional[int]) -> None:
         self.inner, self.special_tokens, self.eos_token_id, self.pad_token_id = inner, special_tokens, eos, pad

@@ -1,7 +1,7 @@
 """The sizes of the models named `config:NAME`, as published in the models' config.json files. Only data.
 
-`models.py` builds models from these sizes. To count parameters in a plan, the orchestrator reads this file by its path: it imports
-no worker. So this file needs only the standard library.
+`models.py` builds models from these sizes. To count parameters in a plan, the orchestrator loads this file by its path, since it
+never imports a worker. So this file needs only the standard library.
 """
 
 from __future__ import annotations

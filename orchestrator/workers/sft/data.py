@@ -11,8 +11,8 @@ them; sdpa, eager and flex read them from transformers 4.53 on. With an older ve
 sample sees the end of the previous sample. The setting `packed_attention` says whether a run was block-diagonal or concatenated.
 With an older version, padding-free batches are refused.
 
-A sample that is cut at the end of a chunk continues in the next chunk, without its beginning. No label crosses a border.
-The last, incomplete chunk and chunks without a label are left out.
+A sample that is cut at the end of a chunk continues in the next chunk, without its beginning. The first token of a sample or chunk
+has no label. The last, incomplete chunk and chunks without a label are left out.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def load_tokens(folder: str) -> tuple[Tokens, dict[str, Any]]:
             return Tokens(arrays["input_ids"], arrays["labels"], arrays["offsets"]), manifest
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
         raise DataError(
-            f"{tokens_path} is damaged ({error}); delete its folder, and the data are prepared anew."
+            f"{tokens_path} is damaged ({error}); delete its folder, and the next `tunebench run` makes it anew."
         ) from error
 
 

@@ -83,7 +83,7 @@ def checkpointing(args: Any) -> tuple[bool, bool]:
 
 
 def check_data(own: Own, manifest: typing.Mapping[str, Any], config: Any) -> None:
-    """Raise ArgumentError if the model lacks a token of the data, or if all tokens have labels and only the response should."""
+    """Raise ArgumentError if the model lacks a token of the data, or if everything has labels but only the response should."""
     size = getattr(config, "vocab_size", None)
     largest = manifest.get("largest_token_id")
     if size and largest is not None and largest >= size:
@@ -139,8 +139,8 @@ def leave_process_group() -> None:
     """Leave the process group, so that no rank waits for this one and NCCL does not warn.
 
     The wrapped model must be deleted first. Otherwise DDP's reducer holds the last reference to the group. The reducer then
-    waits for the threads of gloo and keeps the interpreter's lock. These threads may need the lock. This made
-    runs with two ranks hang.
+    waits for the threads of gloo and keeps the interpreter's lock. These threads may need the lock. This made runs with two ranks
+    hang.
     """
     import gc
 

@@ -49,7 +49,7 @@ def charts(
     yield chart_or_absent(
         curves.tradeoff(known, facet), "no two comparable experiments have both a speed and a number for GPU memory"
     )
-    yield chart_or_absent(curves.scaling(known, facet), "no experiment ran on more than one GPU count")
+    yield chart_or_absent(curves.scaling(known, facet), "no experiment ran with different numbers of GPUs")
     yield chart_or_absent(over_time.step_times(drawn, notes), "no run recorded its steps")
     yield chart_or_absent(over_time.devices(drawn, notes), NO_GPU_SAMPLES)
     yield chart_or_absent(bars.energy(known, facet), NO_GPU_SAMPLES)
