@@ -31,7 +31,7 @@ def placed_on(requested: Device, num_gpus: int, machine: Machine) -> Device:
 
 
 def wrong_anywhere(experiment: Experiment, trainer: Trainer, requested: Device) -> Reason | None:
-    """Return the reason why the experiment can run on no machine, or None."""
+    """Return the reason why the experiment cannot run on any machine, or None."""
     if trainer.instrumented and trainer.takes_defaults and "max_steps" in experiment.arguments:
         reason = _no_steps(str(experiment.arguments["max_steps"]))
         if reason is not None:

@@ -112,7 +112,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repeats:
-    """The rule for adaptive repeats: at least `min` and at most `max` runs, until the interval over runs is within ± `within`."""
+    """The rule for adaptive repeats: from `min` to `max` runs, until the interval of their speed is within ± `within`."""
 
     min: int
     max: int

@@ -2,8 +2,8 @@
 
 Scenario files use the names of the built-in trainer, or older names that new versions of transformers do not know. The table of a
 trainer maps these names to the trainer's own names. A name that is not in the table passes unchanged, and the trainer checks it.
-Names are translated one layer at a time (see `Trainer.translate`). If a layer has both the old and the new name, the later line
-wins.
+Names are translated one layer at a time (see `Trainer.translate`). If a layer has both the old and the new name, the value of
+the later one is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The trainer `script`: the user's own training script or module, unchanged, under `workers/instrument/`.
 
 The script gets the arguments that the user wrote, as `--name value`, under the user's names. No argument is added, because a script
-may refuse unknown arguments. By default the script starts in the run's output folder, so files with relative paths that it writes
+may refuse unknown arguments. By default the script starts in the run's output folder, so files that it writes under relative paths
 belong to the run. Therefore the script needs no `output_dir`. If the user gives an `output_dir`, the run's output folder replaces
 its value.
 """

@@ -145,7 +145,7 @@ def _unknown_key(key: str, model: type[BaseModel]) -> str:
 
 
 def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]:
-    """Return the pydantic model that has the allowed keys at `loc`. The annotations of the models lead to it."""
+    """Return the pydantic model that has the allowed keys at `loc`. It is found through the annotations of the models."""
     for part in loc:
         if isinstance(part, str) and part in model.model_fields:
             model = _nested_model(model.model_fields[part].annotation) or model

@@ -237,7 +237,7 @@ def _accelerate(file: Path, problems: list[Problem]) -> dict[str, Any]:
 
 
 def _folder_not_found(suite: SuiteFile, known: Collection[str], scenarios: Path) -> Iterator[Problem]:
-    """Yield a problem if a scenario names a configuration that is not shipped, and no other folder was found."""
+    """Yield a problem if a scenario names a configuration that the shipped folder does not have, and no other folder was found."""
     if any(True for scenario in suite.scenarios for _ in unknown_frameworks(scenario, known)):
         looked = f"no frameworks/ or CONTENTS.yaml was found next to it, and no {SAMPLES}/ next to it or above it"
         yield Problem(file=scenarios, message=f"{looked}; name the folder with --frameworks FOLDER")

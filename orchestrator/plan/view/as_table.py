@@ -61,7 +61,7 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     below = [name for name in NAMES if name in needs] if _are_unclear(rows, needs, widths) else []
     if below:
         widths = _fitted({name: need for name, need in needs.items() if name not in below}, flexible, width)
-    # Each row is a finished line, because the layout of a table by rich takes many times as long.
+    # Each row is a finished line, because rich takes many times as long to lay out a table.
     segments = [*_line(header, widths, style=BOLD, of_state=BOLD), *_names(header, below, width, style=BOLD)]
     for row in rows:
         segments += _line(row, widths, of_state=None if row["state"] in GOOD_STATES else YELLOW)
@@ -114,7 +114,7 @@ def _line(
 
 
 def _cut(text: str, width: int, *, to_the_right: bool, end: bool) -> str:
-    """Return the text with this width. If the text is too long, an ellipsis replaces its beginning (if `end`) or its end."""
+    """Return the text, cut or filled to this width. If it is too long, an ellipsis replaces its beginning (if `end`) or its end."""
     missing = width - cell_len(text)
     if missing < 0 and end:
         return "…" + set_cell_size(text[::-1], width - 1)[::-1]

@@ -1,4 +1,4 @@
-"""The lines below the table of a plan: totals, duplicates, reasons for not running, and notes."""
+"""The lines below the table of a plan: totals, duplicates, reasons why experiments do not run, and notes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REASONS_SHOWN = 12
 
 
 def summary(plan: Plan, *, outlook: Outlook | None = None) -> list[str]:
-    """Return the lines below the table: totals, duplicates, reasons for not running, the lines of a forecast, notes."""
+    """Return the lines below the table: totals, duplicates, reasons why experiments do not run, a forecast, notes."""
     experiments = plan.experiments
     lines = [] if outlook and outlook.elsewhere else [_to_do(experiments)]
     if len(experiments) > ROWS_SHOWN:

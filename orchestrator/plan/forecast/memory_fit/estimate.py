@@ -192,8 +192,8 @@ def _logits(training: Training) -> tuple[int, int]:
 
     At the end of the forward pass, memory has the logits, log-softmax in float32, and a float32 copy of 16-bit logits. Either the
     loss function or accelerate makes this copy. In the backward pass, memory has log-softmax and two gradients; with compilation,
-    it has only the logits and one gradient. Liger's loss works on chunks of the logits. It keeps one chunk and the gradients of its
-    inputs.
+    it has only the logits and one gradient. Liger's loss works on chunks of the logits. So memory has only one chunk, and the
+    gradients of the loss's inputs.
     """
     shape, compute, tokens = training.shape, training.compute_bytes, training.tokens
     logits = tokens * shape.vocab_size
