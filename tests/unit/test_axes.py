@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import SelectionError
 from orchestrator.report.highlights import HighlightKind, highlights
-from orchestrator.report.tables import terminal
+from orchestrator.report.tables import as_markdown, terminal
 from orchestrator.results.table.baseline import COLUMNS, COMPARED_WITH, pairs_of, with_baseline
 from orchestrator.results.table.column_choice import cells, column
 from orchestrator.results.table.load import ResultsTable
@@ -58,8 +58,18 @@ def test_nine_runs_of_three_settings_have_speed_ups_with_intervals_and_findings(
     assert said(*THREE) == [
         "optim adamw is 1.31× (1.28–1.34) faster than sgd on llama-1b at 1 GPU",
         "optim lion is 1.12× (1.10–1.14) faster than sgd on llama-1b at 1 GPU",
-        "optim is compared with sgd, its first value; --baseline optim=VALUE compares with another",
     ]
+
+
+def test_the_reference_that_was_chosen_is_named_in_a_note_and_not_as_a_finding() -> None:
+    table = with_baseline(made_table(*THREE))
+    text = "optim is compared with sgd, its first value; --baseline optim=VALUE compares with another"
+    found = highlights(table)
+    assert [one.text for one in found if one.kind is HighlightKind.NOTE] == [text]
+    assert text not in said(*THREE)
+    assert f"note: {text}" in " ".join(terminal.text(table, width=200, highlights=found).split())
+    assert f"- **Note:** {text}" in as_markdown.findings(found)
+    assert not [one for one in highlights(with_baseline(made_table(*THREE), ["optim=lion"])) if one.kind == "note"]
 
 
 def test_the_first_value_that_was_measured_is_the_reference() -> None:

@@ -424,12 +424,15 @@ def math_isna(value: object) -> bool:
 def test_highlights_are_shown_by_what_they_are(table: ResultsTable, campaign: Path) -> None:
     said = [
         Highlight(kind=HighlightKind.GAIN, text="liger is <b>faster</b>", experiments=("a",)),
+        Highlight(kind=HighlightKind.NOTE, text="optim is compared with sgd", experiments=("c",)),
         Highlight(kind=HighlightKind.WARNING, text="throttled", experiments=()),
         Highlight(kind=HighlightKind.FAILURE, text="out of memory", experiments=("b", "c")),
     ]
     page = report_page(table, roots=[campaign], highlights=said)
     findings, _, rest = page[page.index('id="findings"') :].partition('id="warnings"')
-    warnings = rest[: rest.index('id="charts"')]
+    warnings, _, rest = rest.partition('id="charts"')
+    assert "compared with sgd" not in findings + warnings
+    assert "compared with sgd" in rest.partition('id="table"')[2]
     assert "liger is &lt;b&gt;faster&lt;/b&gt;" in findings
     assert "throttled" in warnings
     assert "out of memory" in warnings

@@ -25,12 +25,12 @@ __all__ = ["Highlight", "HighlightKind", "highlights"]
 
 
 def highlights(table: ResultsTable) -> tuple[Highlight, ...]:
-    """Return the findings of a table: gains, the best first; then warnings; then failures, the most frequent first."""
+    """Return the findings of a table: gains, the best first; then notes, warnings, and failures, the most frequent first."""
     against, known = pairs_of(table), known_of(table)
     return (
         *gains(known, against),
-        *chosen_references(known, against),
         *scaling(known),
+        *chosen_references(known, against),
         *warnings(known),
         *failures(known),
     )

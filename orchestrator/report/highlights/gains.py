@@ -67,7 +67,7 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
 
 
 def chosen_references(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
-    """Yield a sentence for each axis for which Tunebench chose the reference. The axis of frameworks has no sentence."""
+    """Yield a note for each axis for which Tunebench chose the reference. The axis of frameworks has no note."""
     rows: dict[str, list[Pair]] = {}
     for pair in against:
         if pair.speed and pair.match.is_chosen and pair.match.axis != FRAMEWORK:
@@ -76,7 +76,7 @@ def chosen_references(known: Known, against: Sequence[Pair]) -> Iterator[Highlig
         label, option = metric(axis).label.removeprefix(PREFIX), axis.removeprefix(PREFIX)
         values = listed([*dict.fromkeys(one_line(pair.match.reference.shown) for pair in pairs)])
         text = f"{label} is compared with {values}, its first value; --baseline {option}=VALUE compares with another"
-        yield known.sentence(HighlightKind.GAIN, text, [pair.base for pair in pairs])
+        yield known.sentence(HighlightKind.NOTE, text, [pair.base for pair in pairs])
 
 
 def _word(speed: Ratio) -> str:

@@ -19,9 +19,10 @@ MOST_OTHERS = 8
 
 
 class HighlightKind(StrEnum):
-    """The subject of a sentence: a warning, a failure, or the effect of a choice."""
+    """The subject of a sentence: the effect of a choice, how the table was made, a warning, or a failure."""
 
     GAIN = "gain"
+    NOTE = "note"
     WARNING = "warning"
     FAILURE = "failure"
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.report.highlights import Highlight, HighlightKind
 from orchestrator.report.page import overview, runs, shell, table_data
 from orchestrator.report.page.charts import all_charts, chart_data
 from orchestrator.report.page.charts.chart import Absent, Chart
@@ -22,7 +23,6 @@ from orchestrator.results.table import gc_pause
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from orchestrator.report.highlights import Highlight
     from orchestrator.results.table.load import ResultsTable
 
 MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 60, 100, 200
@@ -45,13 +45,18 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
     known, capacities = chart_data.read(table, most=MOST_CELLS), all_charts.gpu_capacities(ended, folders)
     charts = list(all_charts.charts(table, known, ended, folders, capacities=capacities, most_series=MOST_SERIES))
     rows = table_data.of(table, ended, folders, detail_bytes=DETAIL_BYTES)
+    notes = [one_line(shown.text, width=600) for shown in highlights if shown.kind is HighlightKind.NOTE]
     suites = [suite for root in roots if (suite := folder.read_suite(root)) is not None]
     facts = overview.of(table, suites, gpu_bytes=sorted({*capacities.values()}))
     sections = [
         Section(id="overview", title="What was run, and where", body=shell.render("overview.html", overview=facts)),
         *_findings(highlights, table),
         Section(id="charts", title="Charts", body=_charts_body(len(known), len(table.experiments), charts)),
-        Section(id="table", title="All experiments", body=shell.table_body(constant=rows.constant, notes=rows.notes)),
+        Section(
+            id="table",
+            title="All experiments",
+            body=shell.table_body(constant=rows.constant, notes=(*notes, *rows.notes)),
+        ),
     ]
     title = "Report: " + ", ".join(one_line(root.resolve().name, width=60) for root in roots[:3])
     return shell.document(title=title, sections=sections, data=shell.page_data(charts, rows.data))
@@ -59,10 +64,8 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
 
 def _findings(highlights: Sequence[Highlight], table: ResultsTable) -> Iterator[Section]:
     """Yield the findings, then the warnings: doubts about numbers, failures, and messages about single runs."""
-    from orchestrator.report.highlights import HighlightKind
-
     gains = [highlight for highlight in highlights if highlight.kind is HighlightKind.GAIN]
-    doubts = [highlight for highlight in highlights if highlight.kind is not HighlightKind.GAIN]
+    doubts = [highlight for highlight in highlights if highlight.kind in (HighlightKind.WARNING, HighlightKind.FAILURE)]
     yield Section(id="findings", title="Findings", body=_highlights(gains, empty="No two experiments can be compared."))
     single = [one_line(sentence, width=600) for sentence in table.warnings]
     body = shell.render(

@@ -43,11 +43,16 @@ def text(
 
 
 def findings(highlights: Sequence[Highlight]) -> str:
-    """Return a list with one line for each finding; warnings and failures are marked."""
+    """Return a list with one line for each finding; notes, warnings and failures are marked."""
     return "\n".join(f"- {_MARKED[highlight.kind]}{sentence(highlight.text)}" for highlight in highlights)
 
 
-_MARKED = {HighlightKind.GAIN: "", HighlightKind.WARNING: "**Warning:** ", HighlightKind.FAILURE: "**Failed:** "}
+_MARKED = {
+    HighlightKind.GAIN: "",
+    HighlightKind.NOTE: "**Note:** ",
+    HighlightKind.WARNING: "**Warning:** ",
+    HighlightKind.FAILURE: "**Failed:** ",
+}
 
 
 def same_for_all(split: Split) -> str:

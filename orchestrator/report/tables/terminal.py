@@ -224,10 +224,13 @@ def _findings(highlights: Sequence[Highlight]) -> Iterator[RenderableType]:
     if shown:
         yield Text("")
     for highlight in shown:
-        sign, style = ("!", "yellow") if highlight.kind is HighlightKind.WARNING else ("•", "")
+        sign, style = _SIGNS[highlight.kind]
         grid = Table.grid(padding=(0, 1))
         grid.add_row(Text(sign), Text(printable(highlight.text), style=style))
         yield grid
+
+
+_SIGNS = {HighlightKind.GAIN: ("•", ""), HighlightKind.NOTE: ("note:", ""), HighlightKind.WARNING: ("!", "yellow")}
 
 
 def _failures(frame: pd.DataFrame) -> Iterator[RenderableType]:
