@@ -1,4 +1,4 @@
-"""Make text from anywhere safe to show: characters that control a terminal or hide text become visible signs. Pure.
+"""Make text from anywhere safe to show: characters that control a terminal or hide text become visible signs.
 
 Names, arguments and lines of logs may contain escape sequences. Such sequences set colours, set the window's title, or make the
 terminal type text. Carriage returns overwrite a line, and some marks reverse the direction of reading. Each of these control
@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import shlex
 from typing import Final
+
+from orchestrator.files.redaction import redact
 
 _TURNING = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _LINES = (0x2028, 0x2029)
@@ -34,9 +36,22 @@ def printable(text: str) -> str:
 
 
 def one_line(value: object, *, longest: int = 60) -> str:
-    """Return any value as printable text on one line of at most `longest` characters."""
-    text = " ".join(printable(str(value)).split())
+    """Return any value as printable text on one line of at most `longest` characters.
+
+    Mask secrets before the text is cut, because half a secret is not recognised.
+    """
+    text = _joined_words(str(value))
+    text = text if len(text) <= longest else _joined_words(redact(str(value)))
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def quoted(value: object, *, longest: int = 80) -> str:
+    """Return any value as Python writes it, as `one_line` does."""
+    return one_line(repr(value), longest=longest)
+
+
+def _joined_words(text: str) -> str:
+    return " ".join(printable(text).split())
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

@@ -16,6 +16,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
+from orchestrator.files.printable_text import one_line
 from orchestrator.files.reading import MIB
 
 Window = tuple[float, float]
@@ -153,7 +154,7 @@ def parse(text: str) -> Timeline:
     if not lines:
         return Timeline(problem="the sampler wrote nothing")
     if HEADER not in lines:  # the last line gives the reason; a library's warnings may precede it
-        return Timeline(problem=lines[-1][:200])
+        return Timeline(problem=one_line(lines[-1], longest=200))
     if not text.endswith("\n"):
         lines = lines[:-1]
     by_place: dict[int, dict[str, list[tuple[float, str]]]] = {}

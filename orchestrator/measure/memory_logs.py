@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
+from orchestrator.files.printable_text import one_line
 
 Number = int | float
 
@@ -88,13 +89,13 @@ def log_summary(text: str) -> LogSummary:
     if not lines:
         return _without_numbers("the log is empty")
     if lines[0] != _HEADER:
-        return _without_numbers(f"it is not a log of readings: {lines[0][:200]}")
+        return _without_numbers(f"it is not a log of readings: {one_line(lines[0], longest=200)}")
     body = lines[1:]
     if body and not text.endswith("\n") and not _READING.fullmatch(body[-1]):
         body = body[:-1]
     whole = readings("\n".join(body))
     if not whole:
-        return _without_numbers("it has no reading" + (f", but: {body[0][:200]}" if body else ""))
+        return _without_numbers("it has no reading" + (f", but: {one_line(body[0], longest=200)}" if body else ""))
     by_device: dict[str, list[float]] = {}
     for match in whole:
         by_device.setdefault(match["index"], []).append(float(match["mib"]))

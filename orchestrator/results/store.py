@@ -19,7 +19,7 @@ from typing import Any
 
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading, writing
-from orchestrator.files.printable_text import is_utf8, with_bytes
+from orchestrator.files.printable_text import is_utf8, quoted, with_bytes
 from orchestrator.files.redaction import redact
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunFolder, RunRecord, dump, load
 from orchestrator.records.experiment import SAFE_ID
@@ -126,7 +126,7 @@ class Store:
             raise ResultsError(f"{path}: cannot be read as an experiment: {_first_line(error)}") from error
         if experiment.id != experiment_id:
             raise ResultsError(
-                f"{path}: its id {experiment.id!r:.200} is not its folder's name; the experiment is left out"
+                f"{path}: its id {quoted(experiment.id, longest=200)} is not its folder's name; the experiment is left out"
             )
         return experiment
 
@@ -157,8 +157,9 @@ class Store:
         present = self.ids()
         for experiment_id in present:
             if not SAFE_ID.fullmatch(experiment_id):
+                name = quoted(experiment_id, longest=200)
                 warnings.append(
-                    f"{self.root / 'experiments'}: {experiment_id!r:.200} is left out, because it is not the id of an experiment"
+                    f"{self.root / 'experiments'}: {name} is left out, because it is not the id of an experiment"
                 )
                 continue
             try:

@@ -13,6 +13,7 @@ from types import UnionType
 from typing import Any, TypeVar
 
 from orchestrator import trainers
+from orchestrator.files.printable_text import quoted
 from orchestrator.measure import metrics, throughput
 from orchestrator.measure.metrics import limits
 from orchestrator.measure.rank_files import worker_files
@@ -62,7 +63,7 @@ class _Asked:
             answers: list[Any] = [answer] if isinstance(answer, str) else list(answer)
             wrong = next((answer for answer in answers if not isinstance(answer, kind)), None)
             if wrong is not None:
-                raise TypeError(f"{wrong!r:.80} is not of the type {getattr(kind, '__name__', kind)}")
+                raise TypeError(f"{quoted(wrong)} is not of the type {getattr(kind, '__name__', kind)}")
         except Exception as error:  # a plug may do anything, and the run went well without it
             self.failures.append(f"monitor {name} could not read its samples: {type(error).__name__}: {error}")
             return ()

@@ -24,6 +24,7 @@ from typing import Any
 from orchestrator.errors import PreparationError
 from orchestrator.files import reading, writing
 from orchestrator.files.package import WORKERS
+from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
 from orchestrator.machine import process
 from orchestrator.measure.failures import log_tail
@@ -33,6 +34,7 @@ from orchestrator.records import Command, Experiment
 WORKER, FOLDERS = WORKERS / "prepare" / "prepare.py", WORKERS / "prepare" / "folders.py"
 _ERROR = "error: "
 _LOG_BYTES = 256 * 1024
+_LONGEST_CAUSE = 600
 
 
 def prepare_data(experiments: Iterable[Experiment], on_event: Callable[[str], None] | None = None) -> tuple[str, ...]:
@@ -168,8 +170,11 @@ def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
 
 def _sentence(experiment: Experiment, log: Path, started: int) -> str:
     written = max(0, log.stat().st_size - started)
-    lines = log_tail(reading.read_tail(log, limit=min(written, _LOG_BYTES))).splitlines()
+    # Mask secrets before anything is cut, because half a secret is not recognised.
+    lines = log_tail(redact(reading.read_tail(log, limit=min(written, _LOG_BYTES)))).splitlines()
     error = next((line.removeprefix(_ERROR) for line in reversed(lines) if line.startswith(_ERROR)), None)
     cause = error or (lines[-1] if lines else "it ended without any output")
     source = experiment.data.source if experiment.data else ""
-    return redact(f"scenario {experiment.scenario!r}: {source} could not be prepared: {cause} (log: {log})")
+    return redact(
+        f"scenario {experiment.scenario!r}: {source} could not be prepared: {one_line(cause, longest=_LONGEST_CAUSE)} (log: {log})"
+    )

@@ -206,8 +206,10 @@ def test_a_value_is_known_in_every_encoding(name: str, value: str) -> None:
         assert MASK in masked and len(masked) < 25, (kind, masked)
 
 
-@given(st.integers(0, 3), st.lists(st.integers(1, 19), max_size=3, unique=True), st.sampled_from(["\n", "\r\n"]))
-def test_a_value_is_known_across_the_ends_of_lines(before: int, cuts: list[int], end: str) -> None:
+@given(
+    st.integers(0, 3), st.lists(st.integers(1, 19), max_size=3, unique=True), st.sampled_from(["\n", "\r\n", "\x1b[0m"])
+)
+def test_a_value_is_known_across_the_ends_of_lines_and_colours(before: int, cuts: list[int], end: str) -> None:
     pieces = [HEX[start:stop] for start, stop in itertools.pairwise([0, *sorted(cuts), len(HEX)])]
     text = "x\n" * before + "saw " + end.join(pieces) + ", then\nmore"
     expected = "x\n" * before + "saw ***, then\nmore"

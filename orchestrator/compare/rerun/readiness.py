@@ -18,6 +18,7 @@ from orchestrator import trainers
 from orchestrator.compare.comparison import Difference, Entry, Run
 from orchestrator.compare.sides import environment
 from orchestrator.errors import OrchestratorError
+from orchestrator.files.printable_text import one_line, quoted
 from orchestrator.machine import provenance
 from orchestrator.plan import placement
 from orchestrator.plan.identity import sources
@@ -79,7 +80,7 @@ def _readiness(
     name: str, folder: Path, *, runs: int, seen: Sequence[Run], ignore: Collection[str], here: Here
 ) -> Ready | Refused:
     if not SAFE_ID.fullmatch(name):
-        return Refused(why=f"{name!r:.200} is not the id of an experiment")
+        return Refused(why=f"{quoted(name, longest=200)} is not the id of an experiment")
     store = Store.resume(folder)
     if OWNER not in ignore and not _is_own([folder, folder / "experiments", folder / "experiments" / name]):
         return Refused(
@@ -204,4 +205,4 @@ def _changes_text(changes: Sequence[Difference], folder: Path) -> str:
 
 
 def _word(value: Value) -> str:
-    return "not there" if value is None else f"{value!s:.80}"
+    return "not there" if value is None else f"{one_line(value, longest=80)}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.compare.comparison import SCHEMA_VERSION, Comparison
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
-from orchestrator.files.printable_text import escaped
+from orchestrator.files.printable_text import escaped, quoted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -52,7 +52,7 @@ def parse(document: Any) -> Comparison:
         raise ValueError("it is JSON, but not what `tunebench compare --format json` writes")
     if document.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(
-            f"its schema_version is {document.get('schema_version')!r:.40}, but this program reads {SCHEMA_VERSION}"
+            f"its schema_version is {quoted(document.get('schema_version'), longest=40)}, but this program reads {SCHEMA_VERSION}"
         )
     try:
         comparison = _adapter().validate_python({name: value for name, value in document.items() if name != "kind"})

@@ -24,8 +24,8 @@ _LONGEST_WORD = 15
 _WORD = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"[\d\s.,:+eE-]+")
 _IDENTIFIER = re.compile(r"[a-z_.-]+|[A-Z_.-]+")
-# A line end inside a value, plain or as JSON writes it. Backslashes of the value itself may come before the line end.
-_LINE_END = re.compile(r"\r?\n|(\\+)(?:r\\+)?n")
+# A line end or a colour inside a value, plain or as JSON writes it. Backslashes of the value may come before the line end.
+_LINE_END = re.compile(r"\r?\n|(\\+)(?:r\\+)?n|(?:\x1b|\\+u001b)\[[0-9;:]*m")
 
 
 def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -53,7 +53,7 @@ def by_value(text: str, variables: Mapping[str, str]) -> Iterator[Secret]:
                 whole = name if form == value else None
                 yield Secret(start=start, end=start + len(form), what=f"the value of {name}", variable=whole)
                 start = text.find(form, start + len(form))
-    if "\n" in text or "\\n" in text:
+    if any(sign in text for sign in ("\n", "\\n", "\x1b", "\\u001b")):
         begun = {name: value for name, value in variables.items() if _has_a_piece(text, value)}
         yield from _across_lines(text, begun)
 
@@ -63,7 +63,7 @@ def _has_a_piece(text: str, value: str) -> bool:
 
 
 def _across_lines(text: str, variables: Mapping[str, str]) -> Iterator[Secret]:
-    """Yield each value that a line end interrupts in this text."""
+    """Yield each value that a line end or a colour interrupts in this text."""
     if not variables:
         return
     breaks = list(_line_ends(text))
@@ -83,7 +83,10 @@ def _across_lines(text: str, variables: Mapping[str, str]) -> Iterator[Secret]:
 
 
 def _line_ends(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and the end of each line end. JSON writes a line end with one backslash, JSON inside JSON with two."""
+    """Yield the start and the end of each line end or colour.
+
+    JSON writes a line end with one backslash, JSON inside JSON with two.
+    """
     for match in _LINE_END.finditer(text):
         start, end = match.span()
         yield (match.end(1) - (2 - len(match[1]) % 2) if match[1] else start), end

@@ -10,7 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.files.printable_text import one_line
 from orchestrator.records import Text
+
+_LONGEST = 60
 
 
 def argument_text(value: Any) -> Text | None:
@@ -32,7 +35,7 @@ def shown(value: object) -> str:
     if value is None:
         return "a blank (null)"
     text = str(value).lower() if isinstance(value, bool) else repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+    return text if len(text) <= _LONGEST else one_line(text, longest=_LONGEST)
 
 
 def as_yaml(value: object) -> str:

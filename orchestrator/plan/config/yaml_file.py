@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from orchestrator.errors import ConfigError, Problem
+from orchestrator.files.printable_text import quoted
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 60
@@ -217,10 +218,10 @@ class _Reader:
         except yaml.YAMLError:
             return self._refuse_tag(node)
         except OverflowError:
-            return self._note(node, f"{node.value!r:.60} is too large a number; quote it if it is a text")
+            return self._note(node, f"{quoted(node.value, longest=60)} is too large a number; quote it if it is a text")
         except _NO_VALUE:
             kind = node.tag.rsplit(":", 1)[-1]
-            return self._note(node, f"{node.value!r:.60} is not a valid {kind}; quote it if it is a text")
+            return self._note(node, f"{quoted(node.value, longest=60)} is not a valid {kind}; quote it if it is a text")
         if isinstance(value, str):
             if "\0" in value:
                 return self._note(node, "the text contains the character NUL; remove it")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.files.printable_text import quoted
 from orchestrator.report.export.tracker import Status, Tracker, TrackerRun, outside_of_results, package_of
 
 KEY_TAG, ADDRESS_VARIABLE = "tunebench.run", "MLFLOW_TRACKING_URI"
@@ -111,7 +112,7 @@ class _Experiment:
     def _log_numbers(self, run_id: str, run: TrackerRun, notes: list[str]) -> None:
         end = _milliseconds(run.ended_at) or 0
         names = [name for name in (*run.metrics, *run.series) if not _ALLOWED.fullmatch(name)]
-        notes += [f"{name!r:.300} is not a valid name of a metric in MLflow: left out" for name in names]
+        notes += [f"{quoted(name, longest=300)} is not a valid name of a metric in MLflow: left out" for name in names]
         metric = self._entities.Metric
         points = [metric(name, value, end, 0) for name, value in run.metrics.items() if name not in names]
         points += [
@@ -132,7 +133,9 @@ def _fitting(words: Mapping[str, str], longest: int, what: str, notes: list[str]
     """Return the texts that MLflow can store. Skip invalid names and cut long texts; `notes` gets a sentence for each."""
     fitting = {name: text for name, text in words.items() if _ALLOWED.fullmatch(name)}
     notes += [
-        f"{name!r:.300} is not a valid name of {what} in MLflow: left out" for name in words if name not in fitting
+        f"{quoted(name, longest=300)} is not a valid name of {what} in MLflow: left out"
+        for name in words
+        if name not in fitting
     ]
     long = [name for name, text in fitting.items() if len(text) > longest]
     notes += [f"{what} {name} is cut to {longest} characters of {len(fitting[name])}" for name in long]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import chain
 
 from orchestrator.files import reading
+from orchestrator.files.printable_text import quoted
 from orchestrator.measure.metrics import FACTS, METRICS, Show
 from orchestrator.measure.metrics.relative import RELATIVE
 from orchestrator.measure.metrics.work import COMPARISON
@@ -38,7 +39,7 @@ def run_rows(stored: StoredExperiment, warnings: list[str]) -> list[tuple[Job, R
     if not SAFE_ID.fullmatch(stored.experiment.id) or any(
         run.job.experiment_id != stored.experiment.id for run in stored.runs
     ):
-        name = f"{stored.experiment.id!r:.200}"
+        name = f"{quoted(stored.experiment.id, longest=200)}"
         warnings.append(f"the experiment with the id {name} is left out: its folder has another name")
         return None
     ended = ((run.job, run.record) for run in stored.runs if run.record is not None)
@@ -124,6 +125,6 @@ def formulas(all_rows: Iterable[Row]) -> list[str]:
     if formula is None:
         return []
     return [
-        f"a spreadsheet would run some cells of the CSV files as formulas, such as {formula!r:.80}; "
+        f"a spreadsheet would run some cells of the CSV files as formulas, such as {quoted(formula)}; "
         "when you load the files there, make all columns text"
     ]

@@ -104,11 +104,21 @@ def describe(error: BaseException, *, step: int | None) -> dict[str, Any] | None
     home = "" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "."
     return {
         "type": home + kind.__qualname__,
-        "message": (refusal or str(error))[:LONGEST_TEXT],
-        "traceback": "".join(traceback.format_exception(kind, error, error.__traceback__))[-LONGEST_TEXT:],
+        "message": whole_words(refusal or str(error)),
+        "traceback": whole_lines("".join(traceback.format_exception(kind, error, error.__traceback__))),
         "step": None if step is None else step + 1,
         "exit_code": code,
     }
+
+
+def whole_words(text: str) -> str:
+    """Return the beginning of a long text without half a word. The word may be a secret, and half a secret is not masked later."""
+    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT].rpartition(" ")[0]
+
+
+def whole_lines(text: str) -> str:
+    """Return the end of a long text without half a line."""
+    return text if len(text) <= LONGEST_TEXT else text[-LONGEST_TEXT:].partition("\n")[2]
 
 
 class AfterImport(importlib.abc.MetaPathFinder):

@@ -150,7 +150,7 @@ def through_datasets(name: str, loader: str, split: Optional[str], **options: An
     try:
         rows = getattr(datasets, loader)(name, **({"split": split} if split else {}), **options)
     except Exception as error:
-        text = " ".join(str(error).split())[:300]
+        text = " ".join(str(error).split())[:2000]  # its reader masks secrets before it shortens the text
         raise PreparationError(f"the data set {name!r} could not be loaded ({type(error).__name__}): {text}") from error
     if hasattr(rows, "keys"):  # a saved dictionary of splits
         rows = rows["train"] if "train" in rows else rows[next(iter(rows))]

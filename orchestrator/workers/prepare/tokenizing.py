@@ -89,7 +89,7 @@ def load_tokenizer(name: Optional[str], *, vocab_size: Optional[int], cache: str
     try:
         inner = AutoTokenizer.from_pretrained(name)
     except Exception as error:
-        text = " ".join(str(error).split())[:300]
+        text = " ".join(str(error).split())[:2000]  # its reader masks secrets before it shortens the text
         raise PreparationError(
             f"the tokenizer of {name!r} could not be loaded ({type(error).__name__}): {text}"
         ) from error

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
+from orchestrator.files.printable_text import quoted
 from orchestrator.plan.data import hub_model, published_models
 from orchestrator.records import Text
 from orchestrator.trainers.argument_values import MODEL_CONFIG
@@ -171,12 +172,12 @@ def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[st
     family = str(own.get("model_type"))
     if family not in FAMILIES:
         mixture = "a mixture of experts of " if any(own.get(name) for name in _EXPERTS) else ""
-        raise NotKnown(f"{mixture}architecture {family!r:.80}")
+        raise NotKnown(f"{mixture}architecture {quoted(family)}")
     if own.get("quantization_config"):
         raise NotKnown("quantised weights")
     fields = {**COMMON, **_WINDOWS, **FAMILIES[family], **own, **{name: _value(text) for name, text in given}}
     if fields["hidden_act"] not in ("silu", "swish"):
-        raise NotKnown(f"activation {fields['hidden_act']!r:.80}")
+        raise NotKnown(f"activation {quoted(fields['hidden_act'])}")
     if fields.get("output_router_logits"):
         raise NotKnown("a loss on the router")
     kinds = fields["layer_types"] or []
@@ -185,7 +186,7 @@ def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[st
     window = fields["sliding_window"] if family in _WINDOWED else None
     dtype = own.get("dtype") or own.get("torch_dtype")
     if dtype and not isinstance(dtype, str):
-        raise NotKnown(f"dtype {dtype!r:.80}")
+        raise NotKnown(f"dtype {quoted(dtype)}")
     numbers = {name: _number(name, fields[name]) for name in _NUMBERS}
     heads = numbers["num_attention_heads"]
     biased = bool(fields.get("attention_bias"))
@@ -220,7 +221,7 @@ def _value(text: Text) -> Any:
 
 def _number(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise NotKnown(f"{name} {value!r:.80} is not a whole number from 1")
+        raise NotKnown(f"{name} {quoted(value)} is not a whole number from 1")
     return value
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from orchestrator.files import reading
+from orchestrator.files.printable_text import quoted
 from orchestrator.files.reading import Unreadable
 from orchestrator.measure.metrics import METRICS, Show
 from orchestrator.records import Caveat, Status
@@ -100,7 +101,7 @@ def _refuse_header(header: Sequence[str]) -> None:
         raise Unreadable(f"it has more than {MAX_COLUMNS:,} columns")
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice:
-        raise Unreadable(f"it has the column {twice[0]!r:.80} twice")
+        raise Unreadable(f"it has the column {quoted(twice[0])} twice")
     if not any(name in _IDENTIFYING for name in header) or not any(name in _NUMBERS for name in header):
         raise Unreadable(f"its first line must name one of {', '.join(_IDENTIFYING)}, and a metric")
 
