@@ -53,7 +53,7 @@ def _secret_in(experiment: Experiment, text: str) -> str | None:
     """Return the name of the variable, argument or option that has a secret, else the kind of a secret in the text, else None."""
     settings = [*experiment.env.items(), *experiment.arguments.items()]
     secrets = [name for name, value in settings if value and is_secret_name(name)]
-    words = experiment.custom.command if experiment.custom else ()
+    words = experiment.custom.command if experiment.custom else experiment.script.words if experiment.script else ()
     secrets += [name for place, begin, name in secret_words(words) if not _PLACEHOLDER.fullmatch(words[place][begin:])]
     return secrets[0] if secrets else kind_of_secret(text)
 

@@ -249,7 +249,17 @@ def test_the_lines_of_a_long_secret_are_secrets() -> None:
 def test_an_argument_is_no_secret_for_being_code() -> None:
     """What is stored must not be refused, nor masked in a script, for a line of Python in it."""
     assert kind_of_secret("token = tokenizer.get_special_token(x)", {}) is None
+    assert kind_of_secret('API_KEY=read(1234) TOKEN=keys["mine"]', {}) is None
+    assert (
+        kind_of_secret("bash -c \"t.py --token $HF_TOKEN --api-key='$(cat key)'; HF_TOKEN=${MINE} t.py\"", {}) is None
+    )
     assert kind_of_secret('{"hub_token": "hunter2"}', {}) == "the value of hub_token"
+    assert (
+        kind_of_secret("t.py --token=hunter2 1", {})
+        == kind_of_secret("t.py --token 'hunter2'", {})
+        == "the value of token"
+    )
+    assert kind_of_secret("export HF_TOKEN=hunter2; t.py", {}) == "the value of HF_TOKEN"
     assert kind_of_secret("x my-own-secret y", {"A_TOKEN": "my-own-secret"}) == "the value of A_TOKEN"
 
 

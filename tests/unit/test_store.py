@@ -20,6 +20,7 @@ from orchestrator.records import (
     JobState,
     Measurement,
     Reason,
+    Script,
     Status,
     dump,
 )
@@ -111,6 +112,16 @@ def test_an_id_stands_for_one_measurement(store):
     for other in (experiment(arguments={"x": "y"}), experiment(model="n"), experiment(framework=framework)):
         with pytest.raises(ResultsError, match="another experiment with the id"):
             store.add([other])
+
+
+@pytest.mark.parametrize(
+    "words", [("--password=Tr0ub4dor",), ("--password", "Tr0ub4dor"), ("x", "a=1 --token=Tr0ub4dor")]
+)
+def test_a_secret_among_the_words_of_a_script_is_refused(store, words):
+    script = Script(folder="/s", script="t.py", words=words)
+    with pytest.raises(ResultsError, match=r"sets (--password|the value of token)"):
+        store.add([experiment(script=script)])
+    assert not list(store.root.glob("experiments/*"))
 
 
 def test_a_half_written_experiment_is_written_anew(store):

@@ -61,6 +61,8 @@ _OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
 _VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)[^\s"'\\,;&)}\]<>]+)""")
 # A value in plain quotes. A value in single quotes may not contain a double quote: the mask would cross the end of a JSON string.
 _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.){1,8192}"|'(?:[^"'\\\n]|\\.){1,8192}'""")
+# What a shell replaces: `$NAME`, `$(command)` and `command` in backticks.
+_OF_THE_SHELL = re.compile(r"\$[\w{(]|`")
 _NO_VALUES = frozenset(
     (
         *("none", "null", "true", "false", "string", "optional", "invalid", "missing", "expired"),
@@ -95,7 +97,7 @@ def secrets(text: str, environ: Mapping[str, str] = os.environ, *, stored: bool 
     """Return the secrets of a text in order, without overlaps.
 
     `stored` means that the text is an argument, which is stored unchanged or refused. In an argument, `token=x` is a secret
-    only if x is quoted: without quotes it may be a line of code.
+    only if x is quoted: without quotes it may be a line of code. `--token=x` and `TOKEN=x` are secrets, but not `TOKEN=$x`.
     """
     return _apart(_found(text, environ, stored=stored))
 
@@ -131,6 +133,13 @@ def redact_words(words: Sequence[str], masked: Redactor = redact) -> list[str]:
     return [f"{word[: hidden[at]]}{MASK}" if at in hidden else masked(word) for at, word in enumerate(words)]
 
 
+def _is_in_a_shell_line(named: re.Match[str], value: str) -> bool:
+    """Return whether a name before a value is an option, or a variable that a shell sets: `TOKEN=x`, but not `TOKEN=get(x)`."""
+    return named[0].startswith("--") or (
+        named["name"].isupper() and named[0].endswith("=") and not re.match(r"[\w.]+[(\[]", value)
+    )
+
+
 def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator[Secret]:
     """Yield the values next to names of secrets. Skip a short value unless the variable with that name has the same value."""
     for pattern, signs in ((_NAMED, "=:"), (_OPTION, ("--",))):
@@ -141,7 +150,10 @@ def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator
             if named.start() < done or not says_secret(named["name"]):
                 continue
             match = _VALUE.match(text, named.end())
-            if match is None or ((named["closed"] or quoted) and not match["opened"]):
+            if match is None or (quoted and _OF_THE_SHELL.match(match["value"])):
+                continue
+            may_be_code = quoted and not _is_in_a_shell_line(named, match["value"])
+            if (named["closed"] or may_be_code) and not match["opened"]:
                 continue  # in JSON, a word without quotes is a number or null; a mask there would make the JSON invalid
             if match["value"].lower() in _NO_VALUES:
                 done = match.end()
