@@ -28,7 +28,7 @@ from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.report_show_status import cancel, report, show, status
 from orchestrator.cli.schema_init import init, schema
 from orchestrator.errors import REMEDIES, OrchestratorError, remedy
-from orchestrator.files.printable_text import one_line
+from orchestrator.files.printable_text import one_line, printable
 from orchestrator.files.redaction import redact
 from tunebench import __version__
 
@@ -156,7 +156,8 @@ def _usage_error(error: Exception) -> int:
     """
     if hasattr(error, "show") and hasattr(error, "exit_code"):
         mistake: Any = error
-        mistake.message = mistake.message.removeprefix("Value error, ")  # pydantic adds this prefix
+        message = mistake.message.removeprefix("Value error, ")  # pydantic adds this prefix
+        mistake.message = printable(redact(message))
         mistake.show()
         return int(mistake.exit_code)
     sys.excepthook = _without_secrets

@@ -6,6 +6,7 @@ are shown as visible characters. Only rich's own codes control the terminal.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -15,6 +16,7 @@ import typer
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.files.printable_text import printable
+from orchestrator.files.redaction import redact_values, secret_variables
 
 if TYPE_CHECKING:
     from orchestrator.cli.output import Output
@@ -47,10 +49,14 @@ def tell(text: str) -> None:
 
 
 def print_raw(pieces: Iterable[str]) -> None:
-    """Print text that another program may read. Change it only for a terminal: show control characters as visible text."""
-    on_terminal = sys.stdout.isatty()
+    """Print text that another program may read, with the values of secret variables masked.
+
+    For a terminal, show control characters as visible text.
+    """
+    on_terminal, variables = sys.stdout.isatty(), secret_variables(os.environ)
     for piece in pieces:
-        sys.stdout.write(printable(piece) if on_terminal else piece)
+        masked = redact_values(piece, variables)
+        sys.stdout.write(printable(masked) if on_terminal else masked)
     sys.stdout.flush()
 
 

@@ -45,6 +45,22 @@ def said_of(folder: Path) -> str:
     return str(caught.value).replace(f"{folder}/", "").replace(str(folder), ".") + "\n"
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "env: {HF_TOKEN: [Tr0ub4dor-and-3xtra]}",
+        "zip: {api_key: [xxxxxxxxxxxxxxxxxxxxxxxxxxxxx, Tr0ub4dor-and-3xtra]}",
+        "matrix: {api_key: [a, Tr0ub4dor-and-3xtra]}, exclude: [{api_key: c}]",
+        "matrix: {api_key: [a, b]}, baseline: {api_key: Tr0ub4dor-and-3xtra}",
+    ],
+)
+def test_no_message_shows_the_value_of_a_secret(lines: str, tmp_path: Path) -> None:
+    model = "trainer: huggingface, arguments: {model_name_or_path: config:tiny-llama}"
+    content = f"scenarios: [{{name: s, {model}, {lines}}}]\n"
+    said = said_of(folder_with(tmp_path, kind="scenarios", content=content.encode()))
+    assert "***" in said and "Tr0" not in said, said
+
+
 def test_the_right_files_are_right() -> None:
     assert len(expand(load_suite(RIGHT / "scenarios.yaml"), Selection(), Machine()).experiments) == 1
 

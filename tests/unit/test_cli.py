@@ -334,3 +334,35 @@ def test_a_plan_says_what_fits(call: Call) -> None:
     assert "memory" not in json.loads(call("plan", file, "--json")[1])["experiments"][0]
     code, _, err = call("plan", file, "--gpu-memory", "40")
     assert code == 2 and "--gpu-memory '40' has no unit" in err
+
+
+SECRET = "Tr0ub4dor-and-3xtra-Horse9"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        SECRET,
+        f"list {SECRET}",
+        f"status {SECRET}",
+        f"init {SECRET}/x.yaml",
+        f"plan scenarios.yaml {SECRET}",
+        f"plan scenarios.yaml --memory {SECRET}",
+        f"run scenarios.yaml --retry-failed \x1b[31m{SECRET}",
+        "plan scenarios.yaml",
+        "plan scenarios.yaml --json",
+        "plan scenarios.yaml --commands",
+    ],
+)
+def test_the_value_of_a_secret_is_not_shown(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
+) -> None:
+    """Not if it is a word of the command line, and not if it is a name in the scenario file."""
+    monkeypatch.chdir(tmp_path)
+    scenario = {"name": SECRET, "trainer": "custom", "device": "cpu", "arguments": {SECRET: 1}, "python": f"/{SECRET}"}
+    custom = {"command": ["x"], "metrics": {SECRET: {"key": "x"}}}
+    Path("scenarios.yaml").write_text(yaml.safe_dump({"scenarios": [{**scenario, "custom": custom}]}))
+    monkeypatch.setenv("DB_PASSWORD", SECRET)
+    _, out, err = call(*words.split(" "))
+    said = out + err
+    assert "***" in said and not re.search(f"{SECRET[:8]}|{SECRET[-8:]}|\x1b", said), said

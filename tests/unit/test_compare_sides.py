@@ -551,6 +551,13 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         read([file])
 
 
+def test_a_secret_in_the_name_of_a_file_is_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "Tr0ub4dor-and-3xtra")
+    file = tmp_path / "Tr0ub4dor-and-3xtra.csv"
+    file.write_text("scenario,tokens_per_s\na,1\n")
+    assert read([file]).name == str(tmp_path / "***.csv")
+
+
 def test_places_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")

@@ -421,6 +421,11 @@ def math_isna(value: object) -> bool:
     return str(value) == "<NA>"
 
 
+def test_a_secret_in_the_name_of_a_folder_is_masked(table: ResultsTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "Tr0ub4dor-and-3xtra")
+    assert "<h1>Report: r-***</h1>" in report_page(table, roots=[Path("/r-Tr0ub4dor-and-3xtra")], highlights=[])
+
+
 def test_highlights_are_shown_by_what_they_are(table: ResultsTable, campaign: Path) -> None:
     said = [
         Highlight(kind=HighlightKind.GAIN, text="liger is <b>faster</b>", experiments=("a",)),

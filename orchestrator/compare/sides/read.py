@@ -21,6 +21,7 @@ from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.printable_text import counted
 from orchestrator.files.reading import Unreadable
+from orchestrator.files.redaction import redact
 from orchestrator.records import Device, Status
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.folder import SUITE_FILE
@@ -51,7 +52,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
             "The same folder or file is named twice on a side, so its runs would count twice; name it once."
         )
     with gc_pause.left_alone():
-        sides = [_place(place) for place in places]
+        sides = [replace(side, name=redact(side.name)) for side in map(_place, places)]
         entries = _pooled([side.entries for side in sides])
         keys.refuse_unknown(by, [entries])
         keyed, alike = _keyed(entries, by)

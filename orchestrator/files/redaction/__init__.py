@@ -26,7 +26,7 @@ from functools import lru_cache
 from orchestrator.files.redaction.forms import by_form
 from orchestrator.files.redaction.names import is_secret_name, says_secret
 from orchestrator.files.redaction.secret import Secret
-from orchestrator.files.redaction.values import by_value, secret_variables
+from orchestrator.files.redaction.values import by_value, named_secrets, secret_variables
 from orchestrator.files.redaction.words import secret_words
 
 __all__ = [
@@ -38,8 +38,10 @@ __all__ = [
     "by_value",
     "is_secret_name",
     "kind_of_secret",
+    "named_secrets",
     "redact",
     "redact_end",
+    "redact_values",
     "redact_words",
     "redactor",
     "secret_variables",
@@ -74,8 +76,17 @@ _NO_VALUES = frozenset(
 def redact(text: str, environ: Mapping[str, str] = os.environ, *, also: Finder | None = None) -> str:
     """Return the text with masked secrets, as valid UTF-8. JSON stays JSON. The function `also` finds further secrets."""
     text = text.encode("utf-8", "replace").decode()
+    return _masked(text, [*_found(text, environ), *(also(text) if also else ())])
+
+
+def redact_values(text: str, variables: Mapping[str, str]) -> str:
+    """Return the text with the values of these variables masked. This is much faster than `redact`, for very long texts."""
+    return _masked(text, by_value(text, variables))
+
+
+def _masked(text: str, every: Iterable[Secret]) -> str:
     pieces, at = [], 0
-    for secret in _apart([*_found(text, environ), *(also(text) if also else ())]):
+    for secret in _apart(every):
         pieces += [text[at : secret.start], MASK]
         at = secret.end
     return "".join((*pieces, text[at:]))

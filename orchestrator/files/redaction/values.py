@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import accumulate
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 from orchestrator.files.redaction.names import is_secret_name, says_secret
@@ -31,6 +32,23 @@ _LINE_END = re.compile(r"\r?\n|(\\+)(?:r\\+)?n|(?:\x1b|\\+u001b)\[[0-9;:]*m")
 def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables whose values are secrets, except short values, ordinary words and numbers."""
     return {name: value for name, value in environ.items() if is_secret_name(name) and not _is_ordinary(name, value)}
+
+
+def named_secrets(value: Any, name: str = "") -> dict[str, str]:
+    """Return the texts under names of secrets in a nested value, as `secret_variables` does. `name` is the value's own name."""
+    return secret_variables({f"{own}_{number}": text for number, (own, text) in enumerate(_named(value, name))})
+
+
+def _named(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Yield each text of a nested value, and the nearest name of a secret above it. Leave out texts without such a name."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _named(item, key if isinstance(key, str) and is_secret_name(key) else name)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _named(item, name)
+    elif isinstance(value, str) and is_secret_name(name):
+        yield name, value
 
 
 @lru_cache(maxsize=1024)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.files.printable_text import one_line
+from orchestrator.files.redaction import named_secrets, redact_values
 from orchestrator.records import Text
 
 _LONGEST = 60
@@ -30,11 +31,11 @@ def argument_texts(values: Mapping[str, Any]) -> dict[str, Text | None]:
     return {name: argument_text(value) for name, value in values.items()}
 
 
-def shown(value: object) -> str:
-    """Return a value for an error message, written as in YAML and cut if it is long."""
+def shown(value: object, *, of: str = "") -> str:
+    """Return a value for an error message, written as in YAML and cut if it is long. `of` is its name, which may be a secret's."""
     if value is None:
         return "a blank (null)"
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    text = str(value).lower() if isinstance(value, bool) else redact_values(repr(value), named_secrets(value, of))
     return text if len(text) <= _LONGEST else one_line(text, longest=_LONGEST)
 
 

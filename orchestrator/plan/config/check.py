@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import Problem, suggestion
+from orchestrator.files.redaction import is_secret_name
 from orchestrator.plan.config.argument_text import shown
 from orchestrator.plan.config.yaml_file import Document, YamlPath
 from orchestrator.trainers.argument_values import known
@@ -113,9 +114,10 @@ def sentence(item: Any, model: type[BaseModel]) -> str:
     path = path[2:] if path[:1] == ("scenarios",) and len(path) > 2 else path
     name = ".".join(part for part in path if isinstance(part, str)) or "the file"
     last = next((part for part in reversed(item["loc"]) if isinstance(part, str)), "")
-    kind, context, value = item["type"], item.get("ctx", {}), item["input"]
+    kind, context = item["type"], item.get("ctx", {})
+    value = shown(item["input"], of=next(filter(is_secret_name, map(str, path)), ""))
     if item["loc"][-1:] == ("[key]",):
-        return f"the name {shown(value)} is not a text; quote it"
+        return f"the name {value} is not a text; quote it"
     if kind in ("extra_forbidden", "invalid_key"):
         return _unknown_key(last, _model_at(model, item["loc"][:-1]))
     if kind == "missing":
@@ -124,8 +126,8 @@ def sentence(item: Any, model: type[BaseModel]) -> str:
         return f"{name}: {context['error']}"
     if kind in ("enum", "literal_error"):
         allowed = re.findall("'([^']*)'", context["expected"])
-        return f"{name}: {shown(value)} is not allowed{suggestion(value, allowed)}"
-    return f"{name}: {shown(value)} is invalid; write {_allowed(kind, context, item['msg'])}"
+        return f"{name}: {value} is not allowed{suggestion(item['input'], allowed)}"
+    return f"{name}: {value} is invalid; write {_allowed(kind, context, item['msg'])}"
 
 
 def _allowed(kind: str, context: Mapping[str, Any], pydantic_message: str) -> str:

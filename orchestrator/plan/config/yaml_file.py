@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import yaml
 
 from orchestrator.errors import ConfigError, Problem
 from orchestrator.files.printable_text import quoted
+from orchestrator.files.redaction import named_secrets, redact_values
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 60
@@ -74,7 +76,12 @@ class Document:
 
     def problem(self, path: YamlPath, message: str) -> Problem:
         line, column = self.place(path)
-        return Problem(file=self.file, line=line, column=column, message=message)
+        return Problem(file=self.file, line=line, column=column, message=redact_values(message, self._secrets))
+
+    @cached_property
+    def _secrets(self) -> Mapping[str, str]:
+        """The texts in the file that must not be in a message, because their names are those of secrets."""
+        return named_secrets(self.value)
 
 
 def read_document(file: Path) -> Document:
