@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,6 +162,15 @@ def chosen_scenarios(suite: Suite, selection: Selection) -> list[Scenario]:
         for scenario in suite.scenarios
         if (scenario.name in wanted if wanted else not scenario.slow)
     ]
+
+
+def slow_scenarios(suite: Suite, selection: Selection) -> Iterator[str]:
+    """If no scenario is named, yield a note on the slow scenarios, because they are left out."""
+    names = [scenario.name for scenario in suite.scenarios if scenario.slow and not selection.scenarios]
+    if len(names) == 1:
+        yield f"scenario {names[0]!r} is slow and left out; --scenario {shlex.quote(names[0])} runs it"
+    elif names:
+        yield f"scenarios {', '.join(map(repr, names))} are slow and left out; --scenario NAME runs one of them"
 
 
 def chosen_experiments(

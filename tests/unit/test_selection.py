@@ -36,6 +36,19 @@ def test_scenarios_are_chosen_in_the_files_order(names: tuple[str, ...], chosen:
     assert [one.name for one in found] == chosen
 
 
+def test_a_note_names_the_slow_scenarios_that_are_left_out(tmp_path: Path) -> None:
+    def notes(*more: dict[str, Any], names: tuple[str, ...] = ()) -> list[str]:
+        file = {"scenarios": [*FILE["scenarios"], *more]}
+        planned = expand(suite(tmp_path, file), parse_selection(scenarios=names), EIGHT_GPUS)
+        return [note for note in planned.notes if "left out" in note]
+
+    assert notes() == ["scenario 'slow one' is slow and left out; --scenario 'slow one' runs it"]
+    assert notes(names=("fast",)) == notes(names=("slow one",)) == []
+    assert notes({"name": "b", "slow": True, "arguments": {"model_name_or_path": "m"}}) == [
+        "scenarios 'slow one', 'b' are slow and left out; --scenario NAME runs one of them"
+    ]
+
+
 @pytest.mark.parametrize("name", ["slow", "Fast", "slow*", ""])
 def test_names_are_exact(name: str, tmp_path: Path) -> None:
     with pytest.raises(SelectionError, match="there is no scenario"):

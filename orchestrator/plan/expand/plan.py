@@ -13,7 +13,7 @@ from orchestrator.plan.checks import MAX_CELLS
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand.expansion import Expansion
 from orchestrator.plan.identity.sources import Sources
-from orchestrator.plan.selection import Selection, chosen_experiments, chosen_scenarios
+from orchestrator.plan.selection import Selection, chosen_experiments, chosen_scenarios, slow_scenarios
 from orchestrator.records import Experiment
 
 
@@ -57,7 +57,7 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
             problems.extend(error.problems)
     if problems:
         raise ConfigError(problems)
-    on_files = suite.file_notes(defaults_used=defaults_used)
+    on_files = (*suite.file_notes(defaults_used=defaults_used), *slow_scenarios(suite, selection))
     chosen = chosen_experiments(experiments, suite, selection)
     return Plan(
         experiments=tuple(chosen.values()),
