@@ -44,17 +44,18 @@ PEAKS: dict[str, float] = {
     "L40S": 362e12,
 }
 
-# Maps the short name of a GPU type to the device's name in PEAKS and its nominal memory in GiB.
-GPU_TYPES: dict[str, tuple[str, int]] = {
-    "A100-40GB": ("A100-SXM4-40GB", 40),
-    "A100-80GB": ("A100-SXM4-80GB", 80),
-    "H100": ("H100 80GB HBM3", 80),
-    "H100-PCIe": ("H100 PCIe", 80),
-    "H100-NVL": ("H100 NVL", 94),
-    "H200": ("H200", 141),
-    "H20": ("H20", 96),
-    "B200": ("B200", 180),
-    "L40S": ("L40S", 45),
+# Maps the short name of a GPU type to the device's name in PEAKS and the memory in GiB that CUDA can give out there. H100 and H200
+# are measured. The others are the total that NVML reports, less about 0.5 GiB; the A100's driver keeps 0.8 GiB of 80.
+GPU_TYPES: dict[str, tuple[str, float]] = {
+    "A100-40GB": ("A100-SXM4-40GB", 39.4),
+    "A100-80GB": ("A100-SXM4-80GB", 79.2),
+    "H100": ("H100 80GB HBM3", 79.2),
+    "H100-PCIe": ("H100 PCIe", 79.2),
+    "H100-NVL": ("H100 NVL", 93.1),
+    "H200": ("H200", 139.8),
+    "H20": ("H20", 95.1),
+    "B200": ("B200", 178.5),
+    "L40S": ("L40S", 44.5),
 }
 
 _SIXTEEN_BIT = {"bf16", "fp16", "bfloat16", "float16"}

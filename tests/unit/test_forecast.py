@@ -29,7 +29,9 @@ from orchestrator.plan.forecast.assumed_machine import assumed_machine
 from orchestrator.plan.forecast.earlier_runs import EarlierRuns
 from orchestrator.plan.forecast.gpu_hours import FULL, LORA, STARTUP_S, gpu_hours
 from orchestrator.plan.forecast.memory_fit.adapters import adapters_of
+from orchestrator.plan.forecast.memory_fit.estimate import GIB
 from orchestrator.plan.forecast.memory_fit.shapes import NotKnown, read_shape
+from orchestrator.plan.forecast.memory_fit.verdict import VISIBLE_SHARE
 from orchestrator.plan.forecast.states import State, forecast, leave_out_what_may_not_fit
 from orchestrator.records import Device, Experiment, Framework, Gpu, Measure, Reason, Repeats, Text
 
@@ -63,17 +65,19 @@ def planned(model: str = "config:llama-1b", **changes: Any) -> Experiment:
 @pytest.mark.parametrize(
     ("text", "count", "name", "gib"),
     [
-        ("8xH100", 8, "H100 80GB HBM3", 80),
-        ("1 × a100-40gb", 1, "A100-SXM4-40GB", 40),
-        ("4xB200", 4, "B200", 180),
+        ("8xH100", 8, "H100 80GB HBM3", 79.2),
+        ("1 × a100-40gb", 1, "A100-SXM4-40GB", 39.4),
+        ("4xB200", 4, "B200", 178.5),
         ("2x24GiB", 2, "", 24),
         ("16X80 GiB", 16, "", 80),
     ],
 )
-def test_a_machine_in_words(text: str, count: int, name: str, gib: int) -> None:
+def test_a_machine_in_words(text: str, count: int, name: str, gib: float) -> None:
+    """A capacity is nominal. The memory of a known type is what CUDA can give out there."""
     machine = assumed_machine(text)
-    assert machine.assumed and len(machine.gpus) == count
-    assert {(gpu.name, gpu.memory_bytes) for gpu in machine.gpus} == {(name, gib << 30)}
+    assert machine.assumed and len(machine.gpus) == count and {gpu.name for gpu in machine.gpus} == {name}
+    (memory,) = {gpu.memory_bytes or 0 for gpu in machine.gpus}
+    assert memory * (VISIBLE_SHARE if name else 1) == pytest.approx(gib * GIB, abs=1)
 
 
 @pytest.mark.parametrize(
@@ -367,6 +371,14 @@ def test_fit_only_goes_by_the_gpus_of_this_machine(call: Call, monkeypatch: pyte
     assert "fit" not in call(*words)[1]
     code, out, _ = call(*words, "--fit-only")
     assert code == 0 and "cannot run here (does_not_fit), 1×: does not fit: " in out
+
+
+def test_a_cell_that_needs_more_than_cuda_gives_out_does_not_run(call: Call) -> None:
+    """The cell needs 79.5 GiB. CUDA gives out 79.2 GiB on an H100."""
+    words = ("plan", PLAN_96, "--cell", "cd93e662d975", "--json", "--assume")
+    (large,), (small,) = (json.loads(call(*words, one)[1])["experiments"] for one in ("8xH200", "8xH100"))
+    assert 79.2 < small["memory"]["device_bytes"] / GIB < 79.6
+    assert large["state"] == "runs" and small["state"] != "runs"
 
 
 def test_a_plan_with_fit_only_has_just_the_cells_that_run(call: Call) -> None:

@@ -8,6 +8,8 @@ from orchestrator.errors import SelectionError, suggestion
 from orchestrator.machine.provenance import Machine
 from orchestrator.measure.flops import GPU_TYPES
 from orchestrator.plan.forecast.memory_fit import parse_memory
+from orchestrator.plan.forecast.memory_fit.estimate import GIB
+from orchestrator.plan.forecast.memory_fit.verdict import VISIBLE_SHARE
 from orchestrator.records import Gpu
 
 _MOST_GPUS = 1024
@@ -30,11 +32,11 @@ def assumed_machine(text: str) -> Machine:
 
 
 def _gpu(word: str, text: str) -> tuple[str, int]:
-    """Return the device's name and its nominal memory."""
+    """Return the device's name and its nominal memory. `fits` takes the driver's share from this memory."""
     types = {name.lower(): facts for name, facts in GPU_TYPES.items()}
     if word.lower() in types:
         name, gib = types[word.lower()]
-        return name, gib << 30
+        return name, round(gib * GIB / VISIBLE_SHARE)
     if word[0].isdecimal():
         return "", parse_memory(word, option=f"--assume {text}:")
     longer = [name for name in GPU_TYPES if name.lower().startswith(word.lower())]

@@ -21,6 +21,7 @@ from orchestrator.plan.forecast import memory_fit
 from orchestrator.plan.forecast.earlier_runs import EarlierRuns
 from orchestrator.plan.forecast.gpu_hours import GpuHours
 from orchestrator.plan.forecast.memory_fit.estimate import GIB
+from orchestrator.plan.forecast.memory_fit.verdict import VISIBLE_SHARE
 from orchestrator.plan.forecast.states import Forecast, State, forecast
 from orchestrator.records import Experiment
 
@@ -151,7 +152,8 @@ class MachineOutlook:
 
     def _states_line(self, found: Sequence[Forecast]) -> str:
         states, gpu = Counter(one.state for one in found), self.machine.gpus[0]
-        kind = f"{len(self.machine.gpus)} × {gpu.name or 'GPU'} ({self.memory_bytes / GIB:.3g} GiB each)"
+        usable = f"{self.memory_bytes * VISIBLE_SHARE / GIB:.4g} GiB each for CUDA"
+        kind = f"{len(self.machine.gpus)} × {gpu.name or 'GPU'} ({usable})"
         counts = ", ".join(f"{states[state]:,} {_COUNTED[state]}" for state in State if states[state])
         return f"{counted(len(found), 'experiment')} on {kind}: {counts or 'none'}."
 

@@ -27,7 +27,7 @@ from orchestrator.records import Experiment
 # docs/memory-fit.md lists these cells.
 ESTIMATE_ERROR = 0.05
 
-# Share of a GPU's nominal memory that torch can use: 79.6 of 80 GiB on an H100. The driver uses the rest.
+# Share of a GPU's nominal memory (NVML's total) that CUDA can give out: 79.2 of 79.6 GiB on an H100. The driver uses the rest.
 VISIBLE_SHARE = 0.995
 
 _UNITS = {"GIB": 1 << 30, "GB": 10**9, "MIB": 1 << 20}
