@@ -231,6 +231,21 @@ def test_raw_summary_gives_the_numbers_of_its_folder(tmp_path: Path) -> None:
     assert table.entries[0].folder is None and not table.entries[0].whole
 
 
+def test_a_run_without_a_status_ended_ok_if_it_has_numbers(tmp_path: Path) -> None:
+    side = csv_side(tmp_path, "scenario,repeat,status,tokens_per_s\na,1,ok,5\na,2.0,,6\na,3,,\n")
+    assert [run.repeat for run in only(side).runs] == [1, 2] and only(side).failed_runs == 1
+
+
+@pytest.mark.parametrize("column", ["repeat", "attempt"])
+@pytest.mark.parametrize("cell", ["x", "1.5", "0", "-1", "nan", "1e999", "9" * 5000, "\u0663"])
+def test_a_line_whose_number_of_the_run_is_none_is_left_out(tmp_path: Path, column: str, cell: str) -> None:
+    head = "scenario,repeat,attempt,status,tokens_per_s\na,1,1,ok,5\n"
+    odd = {"repeat": "2", "attempt": "1", column: cell}
+    side = csv_side(tmp_path, f"{head}a,{odd['repeat']},{odd['attempt']},ok,6\n")
+    assert [run.repeat for run in only(side).runs] == [1]
+    assert any("1 line(s) with a repeat or attempt that is not a whole number" in text for text in side.warnings)
+
+
 def test_benchmarks_csv_is_one_mean_an_experiment_and_says_so(tmp_path: Path) -> None:
     cells = [(replace(BASE, id=f"id-{n}", scenario=f"s{n}"), n) for n in range(2)]
     root = stored(

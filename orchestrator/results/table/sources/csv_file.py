@@ -32,6 +32,8 @@ _FACTS = frozenset(
     }
 )
 _OUTCOME = frozenset({"repeat", "attempt", "status", "failure_kind", "failure_cause", "started_at", "runs", "runs_ok"})
+_ENDED = frozenset({"repeat", "status"})
+_ORDINALS, _LARGEST_ORDINAL = ("repeat", "attempt"), 10**6
 _NO_ARGUMENT = frozenset({*BOOKKEEPING, *FILE_NAMES, "tags", "failure_hint", "warnings", "exit_code", "signal"})
 _OF_THE_PROCESS = ("effective_", "provenance_", "measured_")
 _IDENTIFYING = ("model_name_or_path", "framework_config", "scenario", "id")
@@ -116,7 +118,11 @@ def _cells(lines: Iterable[list[str]], header: Sequence[str], wrong: Counter[str
         if len(line) != len(header):
             wrong["line(s) that are cut short or too long are left out"] += 1
             continue
-        yield number, {name: cell for name, cell in zip(header, line, strict=True) if cell}
+        cells = {name: cell for name, cell in zip(header, line, strict=True) if cell}
+        if any(name in cells and _ordinal(cells[name]) is None for name in _ORDINALS):
+            wrong["line(s) with a repeat or attempt that is not a whole number from 1 are left out"] += 1
+            continue
+        yield number, cells
 
 
 def _row(header: Sequence[str], cells: Cells, number: int, wrong: Counter[str]) -> Row:
@@ -124,14 +130,18 @@ def _row(header: Sequence[str], cells: Cells, number: int, wrong: Counter[str]) 
     if "framework_config" not in facts and _PLUGIN in header:
         plugin = cells.get(_PLUGIN)  # a raw table of the reference system
         facts["framework_config"] = PurePosixPath(plugin).name.removesuffix(_PLUGIN_SUFFIX) if plugin else NO_FRAMEWORK
-    outcome = {name: _value(cells.get(name)) for name in header if name in _OUTCOME and name in cells}
+    outcome = {
+        name: _ordinal(cells[name]) if name in _ORDINALS else _value(cells[name])
+        for name in header
+        if name in _OUTCOME and name in cells
+    }
     numbers = _numbers(cells, wrong)
     words = {name: _value(cell) for name, cell in cells.items() if name.startswith(_OF_THE_PROCESS) or name in _WORDS}
     no_neighbours = {_NEIGHBOURS: 0} if _NEIGHBOURS in header else {}
     return Row(
         facts=facts,
         arguments={name: _value(cells.get(name)) for name in header if _is_argument(name)},
-        outcome=outcome if "repeat" in outcome else {**outcome, **_ending(header, outcome, numbers, number)},
+        outcome=outcome if _ENDED.issubset(outcome) else {**outcome, **_ending(header, outcome, numbers, number)},
         measured={**no_neighbours, **words, **numbers},
         warnings=tuple(map(Caveat.of_sentence, cells.get("warnings", "").splitlines())),
     )
@@ -166,6 +176,12 @@ def _value(cell: str | None) -> Value:
     return int(cell) if cell and _WHOLE.fullmatch(cell) else _OF_SPREADSHEETS.get(cell or "", cell)
 
 
+def _ordinal(cell: str) -> int | None:
+    """Return a whole number from 1, which a spreadsheet may have written as `1.0`. Return None for any other cell."""
+    number = reading.number_in(cell)
+    return int(number) if number is not None and 1 <= number <= _LARGEST_ORDINAL and number.is_integer() else None
+
+
 def _numbers(cells: Cells, wrong: Counter[str]) -> dict[str, Value]:
     numbers: dict[str, Value] = {}
     for name, cell in cells.items():
@@ -183,8 +199,8 @@ def _numbers(cells: Cells, wrong: Counter[str]) -> dict[str, Value]:
 def _ending(
     header: Sequence[str], outcome: Mapping[str, Value], numbers: Mapping[str, Value], number: int
 ) -> dict[str, Value]:
-    """Return how the experiment of a row ended, if the row is not a single run. It ended ok if the row has numbers."""
-    status = outcome.get("status")
+    """Return how a row ended that does not say this, or that is not a single run. It ended ok if it has numbers."""
+    status, repeat = outcome.get("status"), outcome.get("repeat", 1)
     if status in _NOT_RUN:
         return {}
     by_run_time = status is None and _RUN_TIME in header
@@ -194,10 +210,10 @@ def _ending(
     elif by_run_time:
         is_ok = _RUN_TIME in numbers
     if is_ok:
-        return {"repeat": 1, "status": Status.OK.value}
+        return {"repeat": repeat, "status": Status.OK.value}
     cause = f"line {number} has no {_RUN_TIME if by_run_time else 'number'}"
     failure = {} if "failure_kind" in outcome else {"failure_kind": "no_metrics", "failure_cause": cause}
-    return {"repeat": 1, **failure, "status": Status.FAILED.value}
+    return {"repeat": repeat, **failure, "status": Status.FAILED.value}
 
 
 def _count(value: Value) -> int:
