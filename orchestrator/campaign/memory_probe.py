@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 
 from orchestrator import trainers
 from orchestrator.campaign.loop import Event, EventKind, OnEvent, run_benchmark
-from orchestrator.errors import SelectionError
+from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.executors import Executor
 from orchestrator.plan.cells import BATCH, TRAINER_BATCH_DEFAULT
 from orchestrator.plan.view.labels import labels
 from orchestrator.records import Experiment, Measure, RunRecord, Status
 from orchestrator.results import claims
+from orchestrator.results.due_runs import Retry
 from orchestrator.results.folder import is_ours
 from orchestrator.results.store import Store, write_record
 
@@ -32,15 +33,15 @@ class Found:
     """The result of the search for a cell's largest per-device batch.
 
     `batch` is the largest batch that fits, or None if no probe succeeded. `record` is the record of the probe with this batch.
-    `too_large` is the smallest batch that did not fit. `failure` is the record of a probe that failed for a reason other than
-    memory. Such a failure ends the search.
+    `too_large` is the smallest batch that did not fit. `failure` says why a probe failed for a reason other than memory. Such a
+    failure ends the search.
     """
 
     experiment: Experiment
     batch: int | None
     record: RunRecord | None
     too_large: int | None
-    failure: RunRecord | None
+    failure: str | None
 
 
 def mark_what_does_not_fit(
@@ -98,14 +99,17 @@ def _mark(experiment: Experiment, record: RunRecord, *, store: Store, on_event: 
 
 
 def largest_batches(
-    experiments: Sequence[Experiment], *, store: Store, executor: Executor, on_event: OnEvent
+    experiments: Sequence[Experiment], *, store: Store, executor: Executor, retry: Retry, on_event: OnEvent
 ) -> Iterator[Found]:
-    """Find each cell's largest per-device batch, and yield the results. Double the batch until it does not fit, then bisect."""
+    """Find each cell's largest per-device batch, and yield the results. Double the batch until it does not fit, then bisect.
+
+    `retry` says which failed probes of an earlier call are tried again.
+    """
     probes = store_inside(store, BATCHES)
 
     def probed(experiment: Experiment, batch: int) -> RunRecord | None:
         probe = with_batch(experiment, batch)
-        run_benchmark([probe], store=probes, executor=executor, on_event=on_event)
+        run_benchmark([probe], store=probes, executor=executor, retry=retry, on_event=on_event)
         return last_record(probes, probe.id)
 
     for experiment in experiments:
@@ -116,7 +120,8 @@ def largest_batches(
 def largest_batch(experiment: Experiment, probed: Callable[[Experiment, int], RunRecord | None]) -> Found:
     """Return the result of the search for one cell. `probed` makes one probe and returns its record."""
     largest, too_large = 0, None
-    fitting = failure = None
+    fitting: RunRecord | None = None
+    failure: str | None = None
     batch = starting_batch(experiment)
     while largest < LARGEST_BATCH and (too_large is None or too_large - largest > 1):
         record = probed(experiment, batch)
@@ -125,7 +130,7 @@ def largest_batch(experiment: Experiment, probed: Callable[[Experiment, int], Ru
         elif record is not None and record.kind in TOO_LARGE:
             too_large = batch
         else:
-            failure = record
+            failure = "its record cannot be read" if record is None else f"{record.kind}: {record.cause}"
             break
         batch = min(2 * largest, LARGEST_BATCH) if too_large is None else max(1, (largest + too_large) // 2)
     return Found(experiment=experiment, batch=largest or None, record=fitting, too_large=too_large, failure=failure)
@@ -151,12 +156,19 @@ def with_batch(experiment: Experiment, batch: int) -> Experiment:
 def store_inside(store: Store, name: str) -> Store:
     """Return the results folder of this name inside the campaign's folder. Create it if it does not exist."""
     root = store.root / name
-    return Store.resume(root) if is_ours(root) else Store.create(root, {"probes_of": str(store.root)})
+    if not is_ours(root):
+        try:
+            return Store.create(root, {"probes_of": str(store.root)})
+        except ResultsError:
+            if not is_ours(root):  # else another call has just made it
+                raise
+    return Store.resume(root)
 
 
 def last_record(store: Store, experiment_id: str) -> RunRecord | None:
-    records = [run.record for run in store.runs(experiment_id) if run.record is not None]
-    return records[-1] if records else None
+    """Return the record of the last run. Return None if it cannot be read."""
+    runs = store.runs(experiment_id)
+    return runs[-1].record if runs else None
 
 
 def batch_lines(results: Sequence[Found]) -> Iterator[str]:
@@ -164,12 +176,11 @@ def batch_lines(results: Sequence[Found]) -> Iterator[str]:
     names = labels([found.experiment for found in results])
     for found in results:
         label = names[found.experiment.id]
-        why = f"{found.failure.kind}: {found.failure.cause}" if found.failure else ""
         fits = f"{BATCH} {found.batch} fits{_peak(found)}"
         if found.batch is None:
-            text = f"unknown, a probe failed ({why})" if found.failure else "not even 1 fits"
+            text = f"unknown, a probe failed ({found.failure})" if found.failure else "not even 1 fits"
         elif found.failure:
-            text = f"{fits}, and a larger one could not be tried ({why})"
+            text = f"{fits}, and a larger one could not be tried ({found.failure})"
         elif found.too_large:
             text = f"{fits}, {found.too_large} does not"
         else:

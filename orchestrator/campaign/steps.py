@@ -266,7 +266,7 @@ def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> lis
                 progress.say(sentence)
         executor = executors.get(way.executor)
         tell = partial(_say_probe, progress)
-        return list(largest_batches(plan.experiments, store=store, executor=executor, on_event=tell))
+        return list(largest_batches(plan.experiments, store=store, executor=executor, retry=way.retry, on_event=tell))
 
 
 def _say_probe(progress: Progress | EventLines, event: Event) -> None:

@@ -266,5 +266,8 @@ def _find_batches(planned: Plan, store: Store, way: Way) -> None:
     from orchestrator.campaign import steps
     from orchestrator.campaign.memory_probe import batch_lines
 
-    for line in batch_lines(steps.find_batches(planned, store, way=way, console=err())):
+    found = steps.find_batches(planned, store, way=way, console=err())
+    for line in batch_lines(found):
         say(line)
+    if any(one.failure and one.batch is None for one in found):
+        raise typer.Exit(1)

@@ -38,14 +38,20 @@ def test_the_largest_batch_that_fits_is_found_in_few_probes(capacity: int, begin
 def test_another_failure_ends_the_search_and_is_told() -> None:
     broken = record(Status.FAILED, "import_error")
     found = memory_probe.largest_batch(cell(), lambda one, batch: broken)
-    assert (found.batch, found.failure) == (None, broken)
+    assert (found.batch, found.failure) == (None, f"{broken.kind}: {broken.cause}")
+
+
+def test_a_probe_whose_record_cannot_be_read_did_not_run_out_of_memory() -> None:
+    found = memory_probe.largest_batch(cell(), lambda one, batch: None)
+    (line,) = memory_probe.batch_lines([found])
+    assert line.endswith("unknown, a probe failed (its record cannot be read)")
 
 
 def test_what_fitted_before_another_failure_stands() -> None:
     """As where the data have no more rows than a batch asks for."""
     refused = record(Status.INVALID, "not_in_effect")
     found = memory_probe.largest_batch(cell(), lambda one, batch: record(Status.OK) if batch <= 32 else refused)
-    assert (found.batch, found.too_large, found.failure) == (32, None, refused)
+    assert (found.batch, found.too_large, found.failure) == (32, None, f"{refused.kind}: {refused.cause}")
     (line,) = memory_probe.batch_lines([found])
     assert line.endswith(
         "per_device_train_batch_size 32 fits, and a larger one could not be tried (not_in_effect: not_in_effect)"
