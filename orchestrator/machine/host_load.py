@@ -80,7 +80,7 @@ class CoreWait:
     def share(self) -> float | None:
         """The longest wait of a process, as a share of the time in which this process was seen.
 
-        None if no process was seen for at least a second. A process counts only if it was seen for at least half as long as the
+        None if every process was seen for less than a second. A process counts only if it was seen for at least half as long as the
         process that was seen longest.
         """
         longest_s = max((waits.seen_s for waits in self._processes.values()), default=0.0)

@@ -150,7 +150,9 @@ def _monitor_warnings(
 ) -> Iterator[Caveat]:
     """Yield the caveats about monitors: a slowed run, missing numbers, the monitors' own warnings, and failed monitors."""
     for name in (name for name, monitor in watching if monitor.perturbs):
-        yield Caveat(detail=f"monitor {name} slows the run: do not compare its speed with that of runs without it")
+        yield Caveat(
+            detail=f"monitor {name} slows the run: compare the speed only with runs that have the same monitor"
+        )
     if experiment.device is Device.CUDA:
         missing: dict[str, list[str]] = {}
         for number in (number for number in watched if number.value is None):

@@ -53,7 +53,10 @@ def _renamed(old: str, new: str, note: str = "") -> tuple[str, Rule]:
 
 
 def _called(canonical: str, theirs: str) -> tuple[str, Rule]:
-    """Return the rule that replaces a canonical name by this trainer's own name. Both names are valid, so it has no sentence."""
+    """Return the rule that replaces a canonical name by this trainer's own name.
+
+    Both names are valid, so the rule has no note for the user.
+    """
     return canonical, Rule(becomes=lambda value: {theirs: value})
 
 

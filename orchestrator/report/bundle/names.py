@@ -4,7 +4,7 @@ The names of hosts and users come from the campaign's files and from this proces
 recognised by their form. A name is hidden only as a whole word, between characters that are not ASCII letters or digits. The fixed
 words need no escaping in JSON, CSV, HTML or a shell. No replacement begins directly after a backslash, so that JSON stays JSON.
 
-Not hidden: hosts that no record names, and the names of projects, models and data. Users other than the current user are found
+Not hidden: hosts that are in no record, and the names of projects, models and data. Users other than the current user are found
 only if a text names their home folder. A name that is also a word of Tunebench's own files (`step`, `gpu`) is hidden only in
 home folders.
 """

@@ -83,7 +83,10 @@ def checkpointing(args: Any) -> tuple[bool, bool]:
 
 
 def check_data(own: Own, manifest: typing.Mapping[str, Any], config: Any) -> None:
-    """Raise ArgumentError if the model lacks a token of the data, or if everything has labels but only the response should."""
+    """Raise ArgumentError if the data and the model or the arguments do not fit together.
+
+    The model may lack a token of the data. Or labels on the response only are asked for, and the data has labels on everything.
+    """
     size = getattr(config, "vocab_size", None)
     largest = manifest.get("largest_token_id")
     if size and largest is not None and largest >= size:
