@@ -27,6 +27,7 @@ NAMES = (
     "secrets.cut_in_a_step_line[40]",
     "secrets.name_before_the_secret[argparse]",
     "secrets.stacks_of_a_stalled_run[argument]",
+    "shadows.module_in_working_folder[types,file]",
     "streams.nohup",
     "streams.redirected[run,<&- >&- 2>&-]",
     "typed_secrets.in_the_scenario_file[False,script]",
