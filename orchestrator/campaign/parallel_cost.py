@@ -122,5 +122,7 @@ def _copies(cell: Experiment, count: int) -> list[Experiment]:
 
 
 def _speed(record: RunRecord | None) -> float | None:
-    value = {number.name: number.value for number in record.measurements}.get(SPEED) if record else None
+    if record is None or record.status is not Status.OK:
+        return None
+    value = {number.name: number.value for number in record.measurements}.get(SPEED)
     return float(value) if isinstance(value, (int, float)) and value > 0 else None

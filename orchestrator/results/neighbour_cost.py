@@ -20,7 +20,7 @@ def read(roots: Sequence[Path]) -> float | None:
 def _of_folder(root: Path) -> float | None:
     try:
         written = reading.read_json(root / PACKING / COST_FILE, limit=reading.CLAIM_BYTES)
-        single, packed = float(written["single"]), float(written["packed"])
-    except (OSError, ValueError, TypeError, KeyError):
+        single, packed = (reading.sound_number(written[name]) or 0.0 for name in ("single", "packed"))
+        return abs(math.log(packed) - math.log(single))  # of the quotient it would fail where the quotient is 0
+    except (OSError, ValueError, TypeError, KeyError):  # ValueError also for a number that is not above 0
         return None
-    return abs(math.log(packed / single)) if single > 0 and packed > 0 else None

@@ -419,7 +419,7 @@ NOT_KNOWN: list[tuple[dict[str, Any], str]] = [
     ({"hidden_size": "0"}, "hidden_size 0 is not a whole number from 1"),
     ({"dtype": "float8"}, "weights of type float8"),
     ({"dtype": "float16", "bf16": True}, "float16 weights under autocast to bfloat16"),
-    ({"torch_compile": True, "gradient_checkpointing": True}, "compilation with checkpointing"),
+    ({"torch_compile": True, "gradient_checkpointing": True}, "compilation together with any of these: checkpointing"),
     ({"torch_compile": True, "torch_compile_mode": "reduce-overhead"}, "torch_compile_mode"),
     ({"model": "config:granite-3-2b", "use_liger_kernel": True}, "Liger for this model, or Liger with float32"),
     ({"processes": 2, "accelerate": {"distributed_type": "DEEPSPEED"}}, "DeepSpeed"),

@@ -33,6 +33,8 @@ from orchestrator.results.table.rows import Value
 ALL, OWNER = "all", "owner"
 
 _SHOWN = 4
+# Runs with a repeat that is this much above twice the number of runs are damaged, even if runs were removed.
+_MOST_REMOVED = 1000
 # Sources of a comparison may round the starts of its runs to whole seconds.
 _SAME_START_S = 1.5
 
@@ -139,7 +141,7 @@ def _due_repeats(
     A run counts as made if it has ended ok since the comparison, or is in progress. A run that has failed since the comparison does
     not count; a new repeat replaces it.
     """
-    last = {run.job.repeat: run for run in stored}
+    last = {run.job.repeat: run for run in stored if run.job.repeat <= 2 * len(stored) + _MOST_REMOVED}
     made = sum(_is_new(run, known.get(repeat)) for repeat, run in last.items())
     more = max(0, runs - made)
     enough = replace(experiment, repeats=max(last, default=0) + more, adaptive=None, cannot_run_here=None)
