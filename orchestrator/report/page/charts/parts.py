@@ -85,7 +85,7 @@ def _memory_view(
     figure = row_figure(
         names,
         [*traces, behind],
-        x_title="GiB, on the GPU with the highest value",
+        x_title="GiB of the fullest GPU",
         x_range=(0, (end or 1) * _ROOM),
         narrow_range=(0, (end or 1) * _NARROW_ROOM),
         legend=True,
