@@ -48,7 +48,7 @@ from orchestrator.results.store import Store, set_record_aside, write_record
 from orchestrator.run import collect, gpu_access, reported_steps, run_files
 from orchestrator.run.collect import Findings
 from orchestrator.run.data_preparation import why_missing
-from orchestrator.run.training import train
+from orchestrator.run.training import Trained, train
 from orchestrator.run.validity import gave_up, invalid, of_gone_folder
 
 
@@ -187,16 +187,7 @@ def _evidence(
     outcome, residue = trained.outcome, gpu_access.given_back(gpus, taken_before)
     run_files.mask_worker_files(folder)
     findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus, wall_s=outcome.wall_s)
-    judged = verdict(
-        outcome,
-        workers=findings.workers,
-        log=run_files.log_end(folder),
-        complete=findings.complete,
-        out_of_memory=trained.out_of_memory,
-        disk_full=run_files.is_disk_full(folder),
-    )
-    if judged.status is Status.OK:
-        judged = invalid(experiment, findings) or judged
+    judged = _judged(experiment, folder, trained, findings)
     # If the instrument ran (a custom command may start it, too), it measured the wait for a core itself.
     share = None if any(worker.get("core_wait") for worker in findings.workers) else trained.core_wait_share
     of_host = (*host_load.measurements(core_time_before), *host_load.core_wait(share))
@@ -212,6 +203,18 @@ def _evidence(
         findings=replace(findings, measurements=(*findings.measurements, *of_host)),
         warnings=(*before, *findings.warnings, *busy_host(share), *broken, *after),
     )
+
+
+def _judged(experiment: Experiment, folder: RunFolder, trained: Trained, findings: Findings) -> Verdict:
+    judged = verdict(
+        trained.outcome,
+        workers=findings.workers,
+        log=run_files.log_end(folder),
+        complete=findings.complete,
+        out_of_memory=trained.out_of_memory,
+        disk_full=run_files.is_disk_full(folder),
+    )
+    return (invalid(experiment, findings) or judged) if judged.status is Status.OK else judged
 
 
 def _errors_and_log(findings: Findings, folder: RunFolder) -> str:

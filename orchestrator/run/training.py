@@ -35,29 +35,8 @@ def train(
     """Run the training until it ends, reaches a limit or is stopped."""
     logs = {"stdout": folder.stdout, "stderr": folder.stderr}
     reported = reported_steps.of_run(experiment, folder)
-    instrumented = reported is None and trainers.get(experiment.trainer).instrumented
-    by_files = partial(watchdog.by_steps, folder.path) if instrumented else partial(watchdog.by_output, *logs.values())
     limit_s, group, core_wait = experiment.timeout_s, cgroup.create(claim.marker), host_load.CoreWait()
-
-    def beat() -> None:
-        claims.beat(folder.path)
-        process_tree.note(folder, group)
-
-    def look_at_cores() -> None:
-        if reported is None or reported.signs().begun:
-            core_wait.look(process_tree.descendants())
-
-    watch = watchdog.Watch(
-        reported.signs if reported else by_files,
-        startup_timeout_s=experiment.startup_timeout_s,
-        stall_timeout_s=experiment.stall_timeout_s,
-        late_s=watchdog.WRITTEN_LATE_S if instrumented else 0.0,
-        ending=reported,
-        chores=(
-            watchdog.Chore(beat, pause_s=lambda _: claims.HEARTBEAT_S),
-            *([] if instrumented else [watchdog.Chore(look_at_cores, pause_s=host_load.look_pause_s)]),
-        ),
-    )
+    watch = _watch(experiment, folder, reported, group=group, core_wait=core_wait)
 
     def save_stacks(limit: Limit) -> None:
         if limit in (Limit.STARTUP, Limit.STALL):
@@ -80,6 +59,40 @@ def train(
         counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
         killed = counted or out_of_memory(kernel.read(), outcome, folder)
         return Trained(outcome=outcome, out_of_memory=killed, core_wait_share=core_wait.share)
+
+
+def _watch(
+    experiment: Experiment,
+    folder: RunFolder,
+    reported: reported_steps.ReportedSteps | None,
+    *,
+    group: cgroup.ControlGroup | None,
+    core_wait: host_load.CoreWait,
+) -> watchdog.Watch:
+    """Return the watch over the training. It also keeps the claim fresh, and looks at the cores if no instrument does."""
+    instrumented = reported is None and trainers.get(experiment.trainer).instrumented
+    by_output = partial(watchdog.by_output, folder.stdout, folder.stderr)
+    by_files = partial(watchdog.by_steps, folder.path) if instrumented else by_output
+
+    def beat() -> None:
+        claims.beat(folder.path)
+        process_tree.note(folder, group)
+
+    def look_at_cores() -> None:
+        if reported is None or reported.signs().begun:
+            core_wait.look(process_tree.descendants())
+
+    chores = [watchdog.Chore(beat, pause_s=lambda _: claims.HEARTBEAT_S)]
+    if not instrumented:
+        chores.append(watchdog.Chore(look_at_cores, pause_s=host_load.look_pause_s))
+    return watchdog.Watch(
+        reported.signs if reported else by_files,
+        startup_timeout_s=experiment.startup_timeout_s,
+        stall_timeout_s=experiment.stall_timeout_s,
+        late_s=watchdog.WRITTEN_LATE_S if instrumented else 0.0,
+        ending=reported,
+        chores=chores,
+    )
 
 
 def out_of_memory(log: str, outcome: ProcessOutcome, folder: RunFolder) -> bool:

@@ -1,8 +1,7 @@
 """A YAML file as plain values, with the line and column of each key and item.
 
-This module refuses files that are too large or nested too deeply. It also refuses alias bombs, encodings other than UTF-8, and
-duplicate keys. It supports anchors and merge keys. Values follow YAML 1.1 (`yes` is True, `2e-5` is a text), because users' files
-for trainers follow YAML 1.1. The other modules of `config` check the keys.
+Too large or too deep files, alias bombs, encodings other than UTF-8 and duplicate keys are refused. Anchors and merge keys work.
+Values follow YAML 1.1 (`yes` is True, `2e-5` is a text), as users' files for trainers do. Other modules of `config` check the keys.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ from orchestrator.errors import ConfigError, Problem
 from orchestrator.files.printable_text import quoted
 from orchestrator.files.redaction import named_secrets, redact_values
 
-MAX_BYTES = 8 * 1024 * 1024
-MAX_DEPTH = 60
-MAX_VALUES = 200_000
-MAX_EXPANDED = 1_000_000
+MAX_BYTES, MAX_DEPTH = 8 * 1024 * 1024, 60
+MAX_VALUES, MAX_EXPANDED = 200_000, 1_000_000
 # A whole number with more digits may not fit into a float. Python refuses to print a number with more than 4,300 digits.
 MAX_DIGITS = 300
 
@@ -44,8 +41,8 @@ _CURES = (
     ("block sequence entries", "; begin the list on a new line, or write [a, b]"),
     ("second occurrence", "; give each anchor (&name) another name"),
 )
-_VALUE = "tag:yaml.org,2002:value"
-_MAP, _SEQ, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:merge"
+_TAG = "tag:yaml.org,2002:"
+_MAP, _SEQ, _MERGE, _VALUE = (_TAG + word for word in ("map", "seq", "merge", "value"))
 
 
 class _Loader(_CLoader):  # type: ignore[misc]
@@ -278,8 +275,7 @@ class _Reader:
         return self._scalar(node)
 
     def _refuse_tag(self, node: yaml.Node) -> None:
-        tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-        self._note(node, f"the tag {tag} is not allowed; write a plain value without it")
+        self._note(node, f"the tag {node.tag.replace(_TAG, '!!')} is not allowed; write a plain value without it")
 
     def _note(self, node: yaml.Node, message: str) -> None:
         mark = node.start_mark
