@@ -77,10 +77,11 @@ def test_parameters_are_those_of_the_real_model(name: str) -> None:
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in FAMILIES),
-    ("llama", {"num_key_value_heads": 4, "head_dim": 32, "attention_bias": True, "mlp_bias": True}),
+    *((family, {"attention_bias": True, "mlp_bias": True}) for family in FAMILIES),
+    ("llama", {"num_key_value_heads": 4, "head_dim": 32}),
     ("mistral", {"num_key_value_heads": 1, "tie_word_embeddings": True, "sliding_window": None}),
-    ("qwen3", {"head_dim": 24, "attention_bias": True, "tie_word_embeddings": True}),
-    ("granite", {"attention_bias": True}),
+    ("qwen3", {"head_dim": 24, "tie_word_embeddings": True}),
+    ("granite", {"num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 12}),
     ("mixtral", {"num_local_experts": 3, "sliding_window": 4096}),
 ]
 
@@ -417,6 +418,8 @@ NOT_KNOWN: list[tuple[dict[str, Any], str]] = [
     ({"max_seq_len": "None"}, "max_seq_len is 'None'"),
     ({"per_device_train_batch_size": "many"}, "per_device_train_batch_size is 'many'"),
     ({"hidden_size": "0"}, "hidden_size 0 is not a whole number from 1"),
+    ({"num_hidden_layers": "9" * 5000}, "num_hidden_layers '99999"),
+    ({"max_seq_len": "1e308"}, "max_seq_len is '1e308'"),
     ({"dtype": "float8"}, "weights of type float8"),
     ({"dtype": "float16", "bf16": True}, "float16 weights under autocast to bfloat16"),
     ({"torch_compile": True, "gradient_checkpointing": True}, "compilation together with any of these: checkpointing"),
@@ -454,6 +457,26 @@ def test_what_is_not_known_is_said(changes: dict[str, Any], reason: str) -> None
         ({"model_type": "llama", "hidden_act": "gelu"}, "activation 'gelu'"),
         ({"model_type": "llama", "quantization_config": {"bits": 4}}, "quantised weights"),
         ({"model_type": "llama", "hidden_size": "big"}, "hidden_size 'big' is not a whole number from 1"),
+        *(
+            ({"model_type": "mixtral", **TINY, name: 10**309}, f"{name} is larger than 9223372036854775807")
+            for name in (
+                *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+                *("num_key_value_heads", "head_dim", "num_local_experts", "num_experts_per_tok", "sliding_window"),
+            )
+        ),
+        ({"model_type": "llama", "num_hidden_layers": -3}, "num_hidden_layers -3 is not a whole number from 1"),
+        ({"model_type": "llama", "vocab_size": True}, "vocab_size True is not a whole number from 1"),
+        (b'{"model_type": "llama", "hidden_size": 1e400}', "hidden_size inf is not a whole number from 1"),
+        ({"model_type": "llama", "head_dim": 0}, "head_dim 0 is not a whole number from 1"),
+        ({"model_type": "llama", "attention_bias": "yes"}, "attention_bias 'yes' is neither true nor false"),
+        (
+            {"model_type": "llama", "num_attention_heads": 5},
+            "hidden_size 4096 is not a multiple of num_attention_heads 5",
+        ),
+        (
+            {"model_type": "qwen3", "num_key_value_heads": 5},
+            "num_attention_heads 32 is not a multiple of num_key_value_heads 5",
+        ),
         ({"model_type": ["llama"]}, "architecture \"['llama']\""),
         ({"model_type": "llama", "layer_types": 7}, "attention windows in some layers"),
         ({"model_type": "llama", "torch_dtype": ["bfloat16"]}, "dtype ['bfloat16']"),

@@ -152,6 +152,7 @@ def test_steps(changes: dict[str, Any], steps: int) -> None:
     ("changes", "reason"),
     [
         ({"max_steps": "-1"}, "neither max_steps nor measure.at_most_steps"),
+        ({"max_steps": "9" * 5000}, "max_steps is '99999"),
         ({"model": "config:mistral-7b", "max_seq_len": "8192"}, "sequences longer than the window of attention"),
         ({"model": "org/none"}, "no config.json of org/none on this machine"),
         ({"trainer": "trl"}, "trainer trl"),

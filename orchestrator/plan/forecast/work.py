@@ -73,7 +73,7 @@ def architecture(shape: ModelShape, adapters: Adapters | None) -> dict[str, Any]
 
 def _steps(experiment: Experiment, arguments: Mapping[str, Text]) -> int:
     given = str(arguments.get("max_steps", "-1"))
-    limits = [int(given)] if re.fullmatch(r"0*[1-9]\d*", given) else []
+    limits = [whole(arguments, "max_steps", None)] if re.fullmatch(r"0*[1-9]\d*", given) else []
     if experiment.measure and experiment.measure.at_most_steps:
         limits.append(experiment.measure.at_most_steps)
     if not limits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.plan.forecast.memory_fit.shapes import NotKnown
+from orchestrator.plan.forecast.memory_fit.shapes import LARGEST, NotKnown
 from orchestrator.records import Text
 
 _NOTHING = frozenset({"false", "no", "off", "none", "null", "", "0", "0.0", "default"})
@@ -31,6 +31,6 @@ def whole(arguments: Mapping[str, Text], name: str, default: int | None) -> int:
         number = float(text) if isinstance(text, str) else 0.0
     except ValueError:
         number = 0.0
-    if not (number >= 1 and number.is_integer()):
+    if not (1 <= number <= LARGEST and number.is_integer()):
         raise NotKnown(f"{name} is {text!r}" if text else f"no {name}")
     return int(number)

@@ -20,7 +20,8 @@ from orchestrator.plan.data import hub_model, published_models
 from orchestrator.records import Text
 from orchestrator.trainers.argument_values import MODEL_CONFIG
 
-# The defaults of each family for fields that a configuration leaves out, in addition to COMMON.
+# The defaults of each family for fields that a configuration leaves out, in addition to COMMON. A family without one of the fields in
+# BIASES ignores that field.
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "llama": {"vocab_size": 32000, "intermediate_size": 11008, "attention_bias": False, "mlp_bias": False},
     "mistral": {"vocab_size": 32000, "intermediate_size": 14336, "num_key_value_heads": 8, "sliding_window": 4096},
@@ -37,11 +38,15 @@ COMMON: Mapping[str, Any] = {
     "head_dim": None, "tie_word_embeddings": False, "hidden_act": "silu",
 }  # fmt: skip
 
+BIASES = ("attention_bias", "mlp_bias")
+LARGEST = 2**63 - 1  # torch stores sizes in 64 bits
+
 _WINDOWS = {"sliding_window": None, "use_sliding_window": False, "layer_types": None}
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 # Families whose attention has a window in all layers, if the configuration contains `sliding_window`.
 _WINDOWED = ("mistral", "mixtral")
 _POINTER_BYTES = 1024  # limit for a branch's file in the hub's cache; the file contains only a commit
+_MOST_DIGITS = len(str(LARGEST))  # Python refuses to convert thousands of digits
 _NUMBERS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
 
@@ -188,8 +193,8 @@ def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[st
     if dtype and not isinstance(dtype, str):
         raise NotKnown(f"dtype {quoted(dtype)}")
     numbers = {name: _number(name, fields[name]) for name in _NUMBERS}
-    heads = numbers["num_attention_heads"]
-    biased = bool(fields.get("attention_bias"))
+    heads, kv_heads, head_dim = _heads(numbers["hidden_size"], numbers["num_attention_heads"], fields)
+    attention_bias, mlp_bias = (name in FAMILIES[family] and _switch(name, fields[name]) for name in BIASES)
     return ModelShape(
         family=family,
         vocab_size=numbers["vocab_size"],
@@ -197,12 +202,12 @@ def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[st
         intermediate_size=numbers["intermediate_size"],
         layers=numbers["num_hidden_layers"],
         heads=heads,
-        kv_heads=_number("num_key_value_heads", fields["num_key_value_heads"] or heads),
-        head_dim=_number("head_dim", fields["head_dim"] or numbers["hidden_size"] // heads),
-        tied=bool(fields["tie_word_embeddings"]),
-        qkv_bias=biased or family == "qwen2",
-        output_bias=biased,
-        mlp_bias=bool(fields.get("mlp_bias")),
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        tied=_switch("tie_word_embeddings", fields["tie_word_embeddings"]),
+        qkv_bias=attention_bias or family == "qwen2",
+        output_bias=attention_bias,
+        mlp_bias=mlp_bias,
         head_norms=family == "qwen3",
         window=None if window is None else _number("sliding_window", window),
         dtype=dtype or None,
@@ -216,13 +221,33 @@ def _value(text: Text) -> Any:
     words = {"true": True, "false": False, "none": None, "null": None}
     if not isinstance(text, str):
         return text
-    return int(text) if text.strip().isdecimal() else words.get(text.lower(), text)
+    is_number = text.strip().isdecimal() and len(text) <= _MOST_DIGITS
+    return int(text) if is_number else words.get(text.lower(), text)
+
+
+def _heads(hidden_size: int, heads: int, fields: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return three numbers: the query heads, the heads of keys and values, and the size of a head. Raises NotKnown."""
+    given_heads, given_size = fields["num_key_value_heads"], fields["head_dim"]
+    kv_heads = heads if given_heads is None else _number("num_key_value_heads", given_heads)
+    if given_size is None and hidden_size % heads:
+        raise NotKnown(f"hidden_size {hidden_size} is not a multiple of num_attention_heads {heads}")
+    if heads % kv_heads:
+        raise NotKnown(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
+    return heads, kv_heads, hidden_size // heads if given_size is None else _number("head_dim", given_size)
 
 
 def _number(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise NotKnown(f"{name} {quoted(value)} is not a whole number from 1")
+    if value > LARGEST:
+        raise NotKnown(f"{name} is larger than {LARGEST}")
     return value
+
+
+def _switch(name: str, value: Any) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise NotKnown(f"{name} {quoted(value)} is neither true nor false")
+    return bool(value)
 
 
 @cache
