@@ -1,0 +1,260 @@
+"""Measure the rules of a single run and of its repeats: steady state, intervals, early stop, adaptive repeats.
+
+    python benchmarks/simulated/steady.py [--campaigns 2000] [--only targets]
+
+Every figure is a share in per cent, with half the width of its 95 % interval. The figures of runs of 300 steps
+are from a tenth of the runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean, median
+
+import shapes
+from figures import Share, Target, line, of_targets, options, share, table
+from shapes import RUNS_OF_STEPS, Series
+
+from orchestrator.measure import steady_state
+from orchestrator.measure.intervals import mean_of_logs
+from orchestrator.measure.steady_state import Steady
+from orchestrator.records import Caveat, Device, Measurement, Repeats, RunRecord, Status
+from orchestrator.records.experiment import Experiment
+from orchestrator.results import due_runs
+from orchestrator.workers.instrument.stopping import Stopping
+
+LENGTHS, LONG = (20, 40, 100, 300), 300
+LOOK_EVERY, MOST_STEPS, STEP = 10, 2000, 0.1
+ID = "adaptive-0123456789ab"
+# Shapes in which a speed needs a warning: how many runs of 40, 100 and 300 steps may have a speed without one.
+SUSPICIOUS = {
+    "shift of +10 % in the last fifth": (0.02, 0.02, 0.02),
+    "plateau after 60 %, from +30 %": (0.6, 0.37, 0.07),
+}
+HARMLESS = ("plain", "ragged, 30 %", "period 2, 10 % apart", "spikes of +50 %, 1 step in 20", "drift of 3 %", "AR 0.8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """The steady states that were found in runs of one shape and length. Errors are relative to the truth."""
+
+    all: int
+    steady: tuple[Steady, ...]
+    truths: tuple[float, ...]
+
+    @property
+    def reported(self) -> Share:
+        return Share(hits=len(self.steady), of=self.all)
+
+    @property
+    def unwarned(self) -> Share:
+        """The share of all runs that have a speed and no warning."""
+        return Share(hits=sum(not found.warnings for found in self.steady), of=self.all)
+
+    @property
+    def covered(self) -> Share:
+        """The share of the intervals that contain the truth."""
+        pairs = [(found.interval, STEP * truth) for found, truth in zip(self.steady, self.truths, strict=True)]
+        return share(interval.low <= truth <= interval.high for interval, truth in pairs if interval is not None)
+
+    @property
+    def without_width(self) -> Share:
+        return share(found.interval is not None and found.interval.high == found.interval.low for found in self.steady)
+
+    def bias(self, *, of_mean: bool) -> float:
+        """Return the mean error of the median step, or of the mean step."""
+        values = [found.mean_s if of_mean else found.median_s for found in self.steady]
+        return fmean(value / STEP - 1 for value in values) if values else math.nan
+
+
+@cache
+def judged(name: str, steps: int, count: int, seed: int) -> Judged:
+    rng, shape, found = shapes.generator(seed, f"{name} {steps}"), RUNS_OF_STEPS[name], []
+    number = max(count // 10, 1) if steps >= LONG else count
+    for seconds in shapes.steps_of(shape, rng, steps, number):
+        result = steady_state.find(seconds)
+        if not isinstance(result, Caveat):
+            found.append(result)
+    return Judged(all=number, steady=tuple(found), truths=(shape.truth,) * len(found))
+
+
+def steady(count: int, seed: int) -> Iterator[str]:
+    """Find the steady state of runs of many shapes."""
+    yield from table(
+        "runs of " + " / ".join(map(str, LENGTHS)) + " steps",
+        "speed reported, %",
+        "without a warning",
+        "error of the median",
+        "of the mean",
+        "interval holds",
+    )
+    for name in RUNS_OF_STEPS:
+        kinds = [judged(name, steps, count, seed) for steps in LENGTHS]
+        shares = [
+            [100 * part.value for part in parts]
+            for parts in zip(*((k.reported, k.unwarned) for k in kinds), strict=True)
+        ]
+        biases = [[100 * kind.bias(of_mean=of_mean) for kind in kinds] for of_mean in (False, True)]
+        covered = [100 * kind.covered.value for kind in kinds]
+        yield line(
+            name,
+            *(_joined(values, "{:.0f}") for values in shares),
+            *(_joined(v, "{:+.1f}") for v in biases),
+            _joined(covered, "{:.0f}"),
+        )
+
+
+def _joined(values: Sequence[float], form: str) -> str:
+    return " / ".join("–" if math.isnan(value) else form.format(value) for value in values)
+
+
+def early(count: int, seed: int) -> Iterator[str]:
+    """End runs early by `measure: {within}`."""
+    yield from table(
+        "`within`", "warm-up", "steps in the mean", "the interval holds", "the value is at most `within` away"
+    )
+    for within in (0.005, 0.01, 0.02):
+        for declared in (True, False):
+            rng, held, near, lengths = shapes.generator(seed, f"early {within} {declared}"), [], [], []
+            for seconds in shapes.steps_of(Series(), rng, MOST_STEPS, count):
+                made = _until(seconds, within, declared)
+                interval = steady_state.median_interval(made)
+                held.append(interval is not None and interval.low <= STEP <= interval.high)
+                near.append(abs(median(made) / STEP - 1) <= within)
+                lengths.append(len(made))
+            yield line(
+                f"{within:.1%}", "declared" if declared else "found", f"{fmean(lengths):.0f}", share(held), share(near)
+            )
+
+
+def _until(seconds: Sequence[float], within: float, declared: bool) -> Sequence[float]:
+    """Return the steps up to the early stop."""
+    rule = Stopping(0 if declared else None, None, within)
+    for made, time in enumerate(seconds, start=1):
+        rule.add(time)
+        if made % LOOK_EVERY == 0 and rule.verdict()[0]:
+            return seconds[:made]
+    return seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeated:
+    """Results of adaptive repeats: runs in the mean, and how often the interval holds, for all experiments and for those that met
+    the target.
+    """
+
+    runs: float
+    held: Share
+    met: Share
+    held_of_met: Share
+
+
+@cache
+def repeated(rule: Repeats, sd: float, count: int, seed: int) -> Repeated:
+    """Simulate experiments with adaptive repeats."""
+    rng = shapes.generator(seed, f"repeated {rule} {sd}")
+    planned = Experiment(
+        id=ID,
+        scenario="s",
+        model="m",
+        num_gpus=1,
+        device=Device.CPU,
+        trainer="huggingface",
+        arguments={},
+        adaptive=rule,
+    )
+    lengths, held, met = [], [], []
+    for _ in range(count):
+        values = (1000 * shapes.np.exp(sd * rng.standard_normal(rule.max))).tolist()
+        records: list[RunRecord] = []
+        while len(records) < (wanted := due_runs.wanted(planned, records)):
+            records += [
+                _record(len(records) + 1 + more, values[len(records) + more]) for more in range(wanted - len(records))
+            ]
+        interval = mean_of_logs(values[: len(records)]).interval
+        lengths.append(len(records))
+        held.append(interval is not None and interval.low <= 1000 <= interval.high)
+        met.append(due_runs.agree(records, within=rule.within))
+    of_met = share(one for one, is_met in zip(held, met, strict=True) if is_met)
+    return Repeated(runs=fmean(lengths), held=share(held), met=share(met), held_of_met=of_met)
+
+
+def _record(repeat: int, speed: float) -> RunRecord:
+    values = (Measurement(name="tokens_per_s", value=speed, source="simulated"),)
+    return RunRecord(
+        experiment_id=ID, repeat=repeat, attempt=1, status=Status.OK, started_at=1.0, wall_s=1.0, measurements=values
+    )
+
+
+def adaptive(count: int, seed: int) -> Iterator[str]:
+    """Repeat until the runs agree."""
+    yield from table(
+        "adaptive repeats", "between runs", "runs in the mean", "the interval holds", "target met", "holds where met"
+    )
+    for least, within in ((3, 0.01), (5, 0.01), (3, 0.005), (5, 0.005)):
+        for sd in (0.005, 0.01, 0.015):
+            got = repeated(Repeats(min=least, max=10, within=within), sd, count, seed)
+            name = f"`min: {least}, max: 10, within: {within:.1%}`"
+            yield line(name, f"{sd:.1%}", f"{got.runs:.1f}", got.held, got.met, got.held_of_met)
+
+
+def fixed(count: int, seed: int) -> Iterator[str]:
+    """Compute the interval over a fixed number of repeats."""
+    yield from table("repeats, 1.5 % between runs", "2", "3", "5", "10")
+    rng, cells = shapes.generator(seed, "fixed"), []
+    for runs in (2, 3, 5, 10):
+        intervals = [
+            mean_of_logs(values.tolist()).interval
+            for values in shapes.np.exp(0.015 * rng.standard_normal((count, runs)))
+        ]
+        cells.append(share(interval is not None and interval.low <= 1 <= interval.high for interval in intervals))
+    yield line("the interval holds", *cells)
+
+
+def targets(count: int, seed: int) -> Iterator[str]:
+    yield from of_targets(_targets(count, seed))
+
+
+def _targets(count: int, seed: int) -> Iterator[Target]:
+    for name, bounds in SUSPICIOUS.items():
+        for steps, bound in zip(LENGTHS[1:], bounds, strict=True):
+            part = judged(name, steps, count, seed).unwarned
+            yield Target(name=f"{name}, {steps} steps: a speed without a warning", share=part, at_most=bound)
+    for name in HARMLESS:
+        kinds = [judged(name, steps, count, seed) for steps in LENGTHS]
+        worst = max(
+            (Share(hits=kind.all - len(kind.steady), of=kind.all) for kind in kinds), key=lambda part: part.value
+        )
+        yield Target(name=f"{name}: refused", share=worst, at_most=0.05)
+    for steps in LENGTHS:
+        near = share(
+            abs(found.mean_s / STEP - 1) < 0.02
+            for found in judged("compilation at step n/3", steps, count, seed).steady
+        )
+        yield Target(name=f"compilation at step n/3, {steps} steps: the mean is within 2 %", share=near, at_least=0.95)
+    for name in ("plain", "period 2, 10 % apart", "AR 0.8"):
+        for steps in (20, 40):
+            part = judged(name, steps, count, seed).covered
+            if part.of:
+                yield Target(name=f"{name}, {steps} steps: the interval holds", share=part, at_least=0.92)
+    clock = judged("a clock of 10 ms", 100, count, seed).without_width
+    yield Target(name="a clock of 10 ms, 100 steps: an interval of width 0", share=clock, at_most=0.0)
+
+
+TABLES = {"steady": steady, "early": early, "adaptive": adaptive, "fixed": fixed, "targets": targets}
+
+
+def main() -> None:
+    asked = options(__doc__, 2000, *TABLES)
+    print(f"{asked.campaigns} runs or experiments for each figure, seed {asked.seed}.")
+    print("Steps of 100 ms, noise 2 %, AR(0.5), unless a row says otherwise.")
+    for name in asked.only:
+        for text in TABLES[name](asked.campaigns, asked.seed):
+            print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()
