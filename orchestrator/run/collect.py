@@ -107,7 +107,9 @@ def _broken_limit(
     for number in (*own, *reading.measurements):
         if isinstance(number.value, int | float) and number.name in metrics.METRICS:
             known, may_be_0 = metrics.METRICS[number.name], number.name not in reported
-            limit = limits.broken_limit(known, number.value, wall_s=wall_s, may_be_0=may_be_0)
+            limit = limits.broken_limit(
+                known, number.value, wall_s=wall_s, devices=experiment.num_gpus, may_be_0=may_be_0
+            )
             if limit is not None:
                 return f"{number.name} is {number.value:.6g}, and {limit}"
     return None

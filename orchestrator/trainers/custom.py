@@ -227,8 +227,8 @@ def to_base(name: str, number: float, unit: str | None) -> float | None:
         return number
     if unit not in UNITS:
         return None
-    base = number * UNITS[unit]
-    return base / UNITS["MiB"] if _unit_of(name) == "MiB" else base
+    own, _, _ = (_unit_of(name) or "").partition(" ")  # without "per device"
+    return number * UNITS[unit] / UNITS.get(own, 1)
 
 
 def _unit_of(name: str) -> str | None:

@@ -43,8 +43,19 @@ def test_a_pattern_that_backtracks_costs_its_own_number_only(tmp_path: Path, mon
 
 CUSTOM = {
     "train_runtime": [(-5, "must be above 0"), (0, "must be above 0"), (1e6, "must be at most the "), ("0.5", None)],
-    "train_tokens_per_second": [(-100, "must be above 0"), (0, "must be above 0"), (1e12, None)],
-    "peak_allocated_bytes": [(-1, "cannot be below 0"), (0, None)],
+    "train_tokens_per_second": [
+        (-100, "must be above 0"),
+        (0, "must be above 0"),
+        (1e9, None),
+        (1e12, "must be at most 1e+10, because 1 device cannot reach more"),
+    ],
+    "train_samples_per_second": [(1e9, None), (1e12, "must be at most 1e+10, because")],
+    "train_steps_per_second": [(1e5, None), (1e7, "must be at most 1e+06, because")],
+    "tflops_per_s_per_gpu": [(400, None), (1e6, "must be at most 1e+05, because")],
+    "num_input_tokens_seen": [(1e9, None), (1e12, "must be at most ")],
+    "steps": [(1e6, None), (1e8, "must be at most ")],
+    "peak_allocated_bytes": [(-1, "cannot be below 0"), (0, None), (2**40, None), (1e16, "must be at most 4.5e+15")],
+    "mem_nvidia_mem_reserved": [(80 * 1024, None), (1e10, "must be at most 4.29e+09")],
     "mfu": [(45, "must be at most 1; for percent, write the unit '%'"), (0.45, None)],
     "train_loss": [(-3, None), (0, None)],
     "reward": [(-3, None), (0, None), (1e12, None)],
@@ -123,6 +134,11 @@ REPORTED: dict[str, tuple[StepSource, str, str | None]] = {
         CALLS + "step(tokens=10**16)",
         f"step 32 of rank 0 has {10**16} tokens",
     ),
+    "a line of 10^400 tokens": (
+        StepSource.CALLS,
+        CALLS + MORE_LINES.format(json.dumps({"step": 32, "s": 0.001, "tokens": 10**400}) + "\n"),
+        f"step 32 of rank 0 has {2**63} tokens",
+    ),
     "lines from before": (
         StepSource.CALLS,
         CALLS + MORE_LINES.format("".join(json.dumps(step) + "\n" for step in STEPS)),
@@ -143,6 +159,21 @@ REPORTED: dict[str, tuple[StepSource, str, str | None]] = {
         StepSource.STDOUT,
         PRINTED.format('"seconds": 0'),
         "30 of 30 steps of rank 0 took less than 1 µs",
+    ),
+    "printed and too much": (
+        StepSource.STDOUT,
+        PRINTED.format(f'"seconds": 0.001, "tokens": {10**9}'),
+        "tokens_per_s is 1e+12, and must be at most 1e+10, because 1 device cannot reach more",
+    ),
+    "printed without a steady state": (
+        StepSource.STDOUT,
+        f'print(\'{{"step": 1, "seconds": 0.001, "tokens": {2**52}}}\')',
+        "tokens_processed is 4.5036e+15, and must be at most ",
+    ),
+    "printed samples": (
+        StepSource.STDOUT,
+        PRINTED.format(f'"seconds": 0.001, "samples": {10**9}'),
+        "samples_per_s is 1e+12, and must be at most 1e+10",
     ),
     "a clock of whole seconds": (
         StepSource.STDOUT,

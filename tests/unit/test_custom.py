@@ -61,6 +61,13 @@ def test_the_last_line_of_stdout_as_json(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(("unit", "value"), [("TFLOP/s", 400), ("GFLOP/s", 4e5)])
+def test_a_unit_is_converted_to_the_unit_of_the_metric(tmp_path: Path, unit: str, value: float) -> None:
+    (tmp_path / "stdout.log").write_text(json.dumps({"tflops_per_s_per_gpu": value}))
+    found = read(tmp_path, "stdout", tflops_per_s_per_gpu=MetricSource(unit=unit))
+    assert found == {"tflops_per_s_per_gpu": 400}
+
+
 def test_a_csv_column_s_last_value(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "m.csv").write_text("step,loss,peak GiB\n1,3.0,1\n2,2.5,2\n3,,\n")

@@ -55,3 +55,22 @@ def test_the_page_in_docs_is_the_registry(golden) -> None:
 )
 def test_limits_of_values(name: str, value: float, possible: bool) -> None:
     assert (broken_limit(metric(name), value, wall_s=4.0) is None) == possible
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_speed_amount_and_memory_has_an_upper_limit(name: str) -> None:
+    unit = METRICS[name].unit or ""
+    is_change = name.endswith("_delta") or name == "device_residue_bytes"
+    is_limited = "/s" in unit or unit.split(" ")[0] in ("tokens,", "samples,", "steps", "bytes", "MiB")
+    if is_limited and not is_change and unit != "samples/step":
+        assert broken_limit(METRICS[name], 1e18, wall_s=4.0)
+
+
+def test_limits_grow_with_devices_and_time() -> None:
+    of_all, of_one, count = (METRICS[name] for name in ("tokens_per_s", "tokens_per_s_per_gpu", "tokens_processed"))
+    assert broken_limit(of_all, 3e10, wall_s=4.0, devices=4) is None
+    assert "4 devices cannot" in str(broken_limit(of_all, 5e10, wall_s=4.0, devices=4))
+    assert broken_limit(of_one, 3e10, wall_s=4.0, devices=4) is not None
+    assert broken_limit(count, 3e12, wall_s=4.0) is not None
+    assert broken_limit(count, 3e12, wall_s=400.0) is None
+    assert broken_limit(count, 3e12, wall_s=None) is None

@@ -1,10 +1,11 @@
 """Limits for the values of metrics. Depending on the metric, a value cannot be negative, 0, above 1, or longer than the run.
 
-A metric that is not registered may have any value.
+A speed, an amount of work or a memory cannot exceed what machines can do. A metric that is not registered may have any value.
 """
 
 from __future__ import annotations
 
+from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics.metric import Metric, Where
 
 # A loss and a temperature may be negative, and so may a change.
@@ -12,15 +13,29 @@ _SIGNED_UNITS = ("nats", "°C")
 _SIGNED = ("loss_difference", "device_residue_bytes")
 _CHANGE = "_delta"
 # Shares of a whole. `core_wait_share` is different: it adds up threads that wait at the same time.
-_AT_MOST_ONE = ("mfu", "hfu", "gpu_utilization", "data_wait_share", "padding_share", "spike_share", "steal_share")
+_SHARES = ("mfu", "hfu", "gpu_utilization", "data_wait_share", "padding_share")
+_AT_MOST_ONE = (*_SHARES, "spike_share", "steal_share", "throttled_share")
+# The most that one device does per second. The fastest device in `flops.PEAKS` has 2,250 TFLOP/s in 16 bits; numbers of 4 bits are
+# about four times as fast. A trained weight takes 6 FLOP per token, so 1e10 tokens/s at 1e5 TFLOP/s leave room for fewer than two
+# million weights. A sample has at least one token. In less than 1 µs, not even the line of a step can be written.
+_MOST_PER_S = {
+    **{"TFLOP/s per device": 1e5, "optimizer steps/s": 1e6, "steps": 1e6},
+    **dict.fromkeys(("tokens/s per device", "tokens/s, all devices", "tokens, all devices"), 1e10),
+    **dict.fromkeys(("samples/s, all devices", "samples, all devices"), 1e10),
+}
+# The most memory that one process can use. The processors of today address it with at most 52 bits.
+_MOST_MEMORY = {"bytes": 2.0**52, "MiB": 2.0**32}
 # A program may round its times, and its clock is not the clock of this process.
 LATE_S, LATE_SHARE = 5.0, 0.01
 
 
-def broken_limit(metric: Metric, value: float, *, wall_s: float | None, may_be_0: bool = False) -> str | None:
+def broken_limit(
+    metric: Metric, value: float, *, wall_s: float | None, devices: int = 1, may_be_0: bool = False
+) -> str | None:
     """Return the limit that a value of this metric breaks, as "must be …"; None if the value keeps all limits.
 
-    `may_be_0` also allows 0 for a metric that cannot be 0: a Trainer writes 0 for a speed that it does not know.
+    The run had `devices` devices and took `wall_s` seconds. `may_be_0` also allows 0 for a metric that cannot be 0: a Trainer
+    writes 0 for a speed that it does not know.
     """
     if metric.unit is None or metric.unit in _SIGNED_UNITS or metric.name in _SIGNED or metric.name.endswith(_CHANGE):
         return None
@@ -30,7 +45,20 @@ def broken_limit(metric: Metric, value: float, *, wall_s: float | None, may_be_0
         return "must be at most 1; for percent, write the unit '%'"
     if metric.unit == "s" and wall_s is not None and value > longest_s(wall_s):
         return f"must be at most the {wall_s:.4g} s of the whole run"
+    most = _most(metric.unit, wall_s=wall_s, devices=devices)
+    if most is not None and value > most:
+        return f"must be at most {most:.3g}, because {counted(devices, 'device')} cannot reach more"
     return None
+
+
+def _most(unit: str, *, wall_s: float | None, devices: int) -> float | None:
+    """Return the largest value of this unit that the devices can reach during the run. Return None if it is not known."""
+    if unit in _MOST_MEMORY:
+        return _MOST_MEMORY[unit] * devices
+    if unit not in _MOST_PER_S or (wall_s is None and "/s" not in unit):
+        return None
+    seconds = 1.0 if "/s" in unit or wall_s is None else longest_s(wall_s)
+    return _MOST_PER_S[unit] * seconds * (devices if "all devices" in unit else 1)
 
 
 def longest_s(wall_s: float) -> float:
