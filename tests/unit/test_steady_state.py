@@ -189,6 +189,19 @@ def test_another_unit_changes_nothing(series: list[float], factor: float) -> Non
 
 @settings(deadline=None)
 @given(times)
+def test_a_stretch_is_as_long_as_it_must_be(series: list[float]) -> None:
+    """It has at least 5 steps and a tenth of the steady ones, at most half of them, and lies among them."""
+    found = find(series, discard_steps=1)
+    for said in odd(found):
+        assert isinstance(found, Steady)
+        words = said.split()
+        begin, end = int(words[1]), int(words[3])
+        assert begin >= 2 and end <= len(series)
+        assert max(5, found.steps / 10) <= end - begin + 1 <= found.steps / 2
+
+
+@settings(deadline=None)
+@given(times)
 def test_what_is_found_lies_inside_what_was_given(series: list[float]) -> None:
     found = find(series)
     if isinstance(found, Steady):
@@ -206,8 +219,95 @@ def test_what_compiles_again_in_the_head_is_warm_up() -> None:
     assert found.mean_s == pytest.approx(0.1, rel=0.02)
     late = steady([60.0, *noise(300)[:25], 45.0, *noise(274)])
     assert late.discarded_steps == 27, "within the first tenth of a long run too"
-    spike = steady([*noise(40), 45.0, *noise(59)])
+    spike = steady([*noise(60), 45.0, *noise(39)])
     assert (spike.discarded_steps, len(spike.spikes)) == (1, 1), "later it is a spike, and counted"
+
+
+@pytest.mark.parametrize("n", [40, 100, 300])
+def test_a_compilation_in_the_first_half_is_warm_up_and_named(n: int) -> None:
+    series = noise(n)
+    series[n // 3] = 5.0
+    found = steady(series)
+    assert found.discarded_steps == n // 3 + 1
+    assert found.mean_s == pytest.approx(0.1, rel=0.02)
+    (said,) = found.warnings
+    assert said.startswith(f"step {n // 3 + 1} took ") and "left out as warm-up" in said
+
+
+def test_a_compilation_that_leaves_too_few_steps_leaves_no_number() -> None:
+    assert "15 of warm-up, and 20 are needed" in reason([*noise(14), 5.0, *noise(16)], at_least_steps=20)
+
+
+def test_large_steps_that_come_again_are_no_compilation() -> None:
+    """As where each save or evaluation stalls a step: such steps belong to the run, and stay in its speed."""
+    series = noise(200)
+    for step in range(40, 200, 50):
+        series[step] = 1.0
+    found = steady(series)
+    assert (found.discarded_steps, found.spikes) == (1, (40, 90, 140, 190))
+
+
+def test_a_long_wait_is_no_compilation() -> None:
+    """A loader that has to fill its buffer again, or an evaluation: the time before the step's own work does not count."""
+    series, waits = noise(100), [0.0] * 100
+    series[30], waits[30] = 5.1, 5.0
+    assert steady(series, waits_s=waits).discarded_steps == 1
+    assert steady(series, waits_s=waits, after=[("save",) if step == 30 else () for step in range(100)]).spikes == ()
+
+
+def test_a_declared_warm_up_is_not_extended_by_a_compilation() -> None:
+    series = noise(100)
+    series[30] = 5.0
+    found = steady(series, discard_steps=5)
+    assert (found.discarded_steps, found.spikes) == (5, (30,))
+
+
+def odd(found: Steady | Caveat) -> list[str]:
+    return [said for said in found.warnings if "other steady steps" in said] if isinstance(found, Steady) else []
+
+
+@pytest.mark.parametrize("n", [40, 100, 300])
+@pytest.mark.parametrize("declared", [1, None])
+def test_a_shift_in_the_last_fifth_is_no_number_or_a_warning(n: int, declared: int | None) -> None:
+    late = [
+        find(
+            [value * (1.1 if step >= 0.8 * n else 1.0) for step, value in enumerate(noise(n, seed=seed))],
+            discard_steps=declared,
+        )
+        for seed in range(50)
+    ]
+    silent = [one for one in late if isinstance(one, Steady) and not odd(one)]
+    assert len(silent) <= (8 if n == 40 else 0)
+
+
+def test_the_odd_stretch_is_named() -> None:
+    series = [value * (1.1 if step >= 80 else 1.0) for step, value in enumerate(noise(100, sd=0.005))]
+    (said,) = odd(find(series, discard_steps=5))
+    assert said.startswith("steps 81 to 100 are ") and " slower than the other steady steps" in said
+    assert float(said.split()[5].rstrip("%")) == pytest.approx(10, abs=0.5)
+    fast = [value * (0.9 if 40 <= step < 60 else 1.0) for step, value in enumerate(noise(100, sd=0.005))]
+    assert "faster" in odd(find(fast, discard_steps=5))[0]
+
+
+def test_a_plateau_that_comes_late_is_no_number_or_a_warning() -> None:
+    ramps = [
+        find([value * (1 + 0.3 * max(0.0, 1 - step / 180)) for step, value in enumerate(noise(300, seed=seed))])
+        for seed in range(30)
+    ]
+    silent = [one for one in ramps if isinstance(one, Steady) and not odd(one)]
+    assert len(silent) <= 6
+
+
+def test_noise_is_seldom_an_odd_stretch() -> None:
+    """Correlated noise, ragged batches, two kinds of steps in turn, and pauses for garbage: none is a level of its own."""
+    rng, told = random.Random(7), 0
+    for seed in range(100):
+        plain = noise(60, seed=seed)
+        ragged = [0.1 * math.exp(0.3 * rng.gauss(0, 1)) for _ in range(60)]
+        in_turn = [value * (1.1, 0.9)[step % 2] for step, value in enumerate(plain)]
+        pauses = [value * (1.5 if step % 20 == 7 else 1.0) for step, value in enumerate(plain)]
+        told += sum(bool(odd(find(series))) for series in (plain, ragged, in_turn, pauses))
+    assert told <= 4
 
 
 @pytest.mark.parametrize("n", range(36, 48))

@@ -306,10 +306,10 @@ def recompiled(at: dict[int, float], *, of: int = 60) -> dict[str, Any]:
 
 
 def test_recompilation_in_the_steady_state_is_a_caveat_that_names_the_steps(tmp_path: Path) -> None:
-    reading = one_rank(tmp_path, **recompiled({1: 5.0, 3: 2.0, 4: 2.0, 20: 2.0}))
+    reading = one_rank(tmp_path, **recompiled({1: 5.0, 3: 2.0, 4: 2.0, 40: 2.0}))
     assert numbers(reading)["recompiled_steps"] == 3
     (caveat,) = [one for one in reading.warnings if one.kind is CaveatKind.RECOMPILED]
-    said = "recompiled at steps 3, 4, 20: batch widths vary"
+    said = "recompiled at steps 3, 4, 40: batch widths vary"
     assert caveat.sentence == f"the steady state includes compilation: {said}"
     assert Caveat.of_sentence(caveat.sentence) == caveat
 
