@@ -32,6 +32,14 @@ class Verdict(StrEnum):
     UNTESTED = "untested"
 
 
+class FirstRuns(StrEnum):
+    """The treatment of the first runs of both sides. COLD means that slow first runs count, because a side has too few runs."""
+
+    COUNTED = "counted"
+    LEFT_OUT = "left_out"
+    COLD = "cold"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """One ok run. `numbers` maps metrics to values. `started_at` is in seconds since the epoch, or None if it is unknown.
@@ -112,7 +120,8 @@ class Row:
     over runs: the geometric mean if the metric is tested, else the arithmetic mean. If some runs ended early, a loss is the mean
     over the steps that all runs made. `ratio` is None if a side has no number above 0. `needs` estimates how many more runs per
     side would settle an inconclusive row. `p_adjusted` is the p value after the correction over all rows of the metric. `paired`
-    means that the sides took turns, and that a drift is removed from the ratio and its interval. `why` is a short reason.
+    means that the sides took turns, and that a drift is removed from the ratio and its interval. `first_runs` says whether the
+    first runs were cold and are left out of all numbers of the row. `why` is a short reason.
     """
 
     label: str
@@ -123,6 +132,7 @@ class Row:
     ratio: Ratio | None = None
     p_adjusted: float | None = None
     paired: bool = False
+    first_runs: FirstRuns = FirstRuns.COUNTED
     needs: int | None = None
     why: str = ""
 

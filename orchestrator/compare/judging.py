@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from orchestrator.compare.cold_runs import Sample
 from orchestrator.compare.comparison import Row, Run, Verdict
 from orchestrator.compare.pairing import places
 from orchestrator.compare.rules import Rule, Rules
@@ -46,12 +47,9 @@ class Measured:
     unlike: str = ""
 
 
-def measure(rule: Rule, base_runs: Sequence[Run], new_runs: Sequence[Run]) -> Measured | None:
-    """Return one metric of two sides, computed from their ok runs. Return None if neither side has the metric."""
-    base_runs = [run for run in base_runs if rule.metric in run.numbers]
-    new_runs = [run for run in new_runs if rule.metric in run.numbers]
-    if not base_runs and not new_runs:
-        return None
+def measure(sample: Sample) -> Measured:
+    """Return one metric of two sides, computed from the runs that count."""
+    rule, base_runs, new_runs = sample.rule, sample.base, sample.new
     before = [run.numbers[rule.metric] for run in base_runs]
     after = [run.numbers[rule.metric] for run in new_runs]
     base, new = _value_of_side(rule, before), _value_of_side(rule, after)
@@ -114,13 +112,14 @@ def p_value(rule: Rule, measured: Measured) -> float | None:
     return measured.ratio.p
 
 
-def row(label: str, rule: Rule, measured: Measured, *, rules: Rules, p_adjusted: float | None) -> Row:
+def row(sample: Sample, measured: Measured, *, rules: Rules, p_adjusted: float | None) -> Row:
     """Return the row with its verdict. `p_adjusted` is None if nothing was tested."""
+    rule = sample.rule
     verdict, why = _verdict(rule, measured, rules=rules, p_adjusted=p_adjusted)
     if measured.over is not None:
         why = "; ".join(filter(None, (why, f"over the first {measured.over} steps, which all runs made")))
     return Row(
-        label=label,
+        label=sample.label,
         metric=rule.metric,
         verdict=verdict,
         base=measured.base,
@@ -128,6 +127,7 @@ def row(label: str, rule: Rule, measured: Measured, *, rules: Rules, p_adjusted:
         ratio=measured.ratio,
         p_adjusted=p_adjusted,
         paired=measured.in_turns,
+        first_runs=sample.first_runs,
         needs=_needs(rule, measured) if verdict is Verdict.INCONCLUSIVE else None,
         why=why,
     )

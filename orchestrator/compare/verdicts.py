@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
+from orchestrator.compare.cold_runs import Sample, without_cold_runs
 from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.compare.judging import Measured, by_test, measure, p_value, row
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
@@ -25,8 +26,8 @@ from orchestrator.records import Status
 
 OK = Status.OK.value
 
-# The label of a pair, the rule of one metric, and the pair's values of this metric.
-Judgement = tuple[str, Rule, Measured]
+# The runs of one pair that have one metric, and their values.
+Judgement = tuple[Sample, Measured]
 
 
 def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Comparison:
@@ -38,7 +39,10 @@ def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Co
     names, warnings = _metrics(rules, comparable)
     warnings += _on_same_runs(same_runs, comparable)
     judged, kept = [rules.of(name) for name in names], frozenset(names)
-    rows = _rows(pairs, [judgement for pair in comparable for judgement in _judgements(pair, judged, rules)], rules)
+    samples = [sample for pair in comparable for sample in _samples(pair, judged, rules)]
+    samples, on_cold_runs = without_cold_runs(samples, by_campaign=rules.correction is not Correction.NONE)
+    warnings += on_cold_runs
+    rows = _rows(pairs, [(sample, measure(sample)) for sample in samples], rules)
     return Comparison(
         base=base.name,
         new=new.name,
@@ -166,18 +170,33 @@ def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[
     return names, [f"{name}: only {side} has it, so it is not compared" for name, side in one_sided]
 
 
-def _judgements(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Judgement]:
-    base, new = _runs(pair)
-    measured = {rule.metric: values for rule in judged if (values := measure(rule, base, new)) is not None}
-    held = [rule for rule in judged if rule.metric in measured]
-    return [(pair.label, rule, measured[rule.metric]) for rule in (held if rules.metrics else one_headline(held))]
+def _samples(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Sample]:
+    base, new = map(_in_order, _runs(pair))
+    held = [rule for rule in judged if any(rule.metric in run.numbers for run in (*base, *new))]
+    return [
+        Sample(
+            label=pair.label,
+            rule=rule,
+            base=tuple(run for run in base if rule.metric in run.numbers),
+            new=tuple(run for run in new if rule.metric in run.numbers),
+        )
+        for rule in (held if rules.metrics else one_headline(held))
+    ]
+
+
+def _in_order(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs in the order of their start. If a start is unknown, the order is that of the repeats."""
+    starts = [run.started_at for run in runs if run.started_at is not None]
+    if len(starts) < len(runs):
+        return sorted(runs, key=lambda run: run.repeat)
+    return [run for _, run in sorted(zip(starts, runs, strict=True), key=lambda pair: pair[0])]
 
 
 def _rows(pairs: Sequence[Pair], judgements: Sequence[Judgement], rules: Rules) -> list[Row]:
     """Return all rows, in the order of the pairs."""
     by_label: dict[str, list[Row]] = defaultdict(list)
-    for (label, rule, measured), p in zip(judgements, _p_values(judgements, rules.correction), strict=True):
-        by_label[label].append(row(label, rule, measured, rules=rules, p_adjusted=p))
+    for (sample, measured), p in zip(judgements, _p_values(judgements, rules.correction), strict=True):
+        by_label[sample.label].append(row(sample, measured, rules=rules, p_adjusted=p))
     return [line for pair in pairs for line in by_label.get(pair.label) or [_without_numbers(pair)]]
 
 
@@ -188,13 +207,13 @@ def _without_numbers(pair: Pair) -> Row:
 
 def _p_values(judgements: Sequence[Judgement], correction: Correction) -> list[float | None]:
     """Return the p value of each judgement, corrected over all rows of its metric."""
-    p_values = [p_value(rule, measured) for _, rule, measured in judgements]
+    p_values = [p_value(sample.rule, measured) for sample, measured in judgements]
     if correction is Correction.NONE:
         return p_values
     families: dict[str, list[int]] = defaultdict(list)
-    for at, (p, (_, rule, _)) in enumerate(zip(p_values, judgements, strict=True)):
+    for at, (p, (sample, _)) in enumerate(zip(p_values, judgements, strict=True)):
         if p is not None:
-            families[rule.metric].append(at)
+            families[sample.rule.metric].append(at)
     for places in families.values():
         corrected = intervals.adjusted([p_values[at] or 0.0 for at in places])
         for at, p in zip(places, corrected, strict=True):

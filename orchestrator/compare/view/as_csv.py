@@ -16,7 +16,7 @@ from orchestrator.results.table.rows import Value
 # Columns that follow the columns of the key.
 JUDGED = (
     *("reference", "metric", "new", "verdict", "ratio", "ratio_low", "ratio_high", "p_adjusted"),
-    *("runs_base", "runs_new", "needs", "why", "label"),
+    *("runs_base", "runs_new", "first_runs", "needs", "why", "label"),
 )
 
 
@@ -47,6 +47,7 @@ def _judged(row: Row) -> dict[str, Value]:
         "p_adjusted": row.p_adjusted,
         "runs_base": ratio.n_base if ratio else None,
         "runs_new": ratio.n_new if ratio else None,
+        "first_runs": row.first_runs.value if row.metric else None,
         "needs": row.needs,
         "why": row.why or None,
         "label": row.label,

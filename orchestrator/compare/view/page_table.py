@@ -35,7 +35,7 @@ def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
         _words("experiment", "experiment", [one_line(row.label, width=LABEL) for _, row in lines]),
         _words("metric", "metric", [_metric(row) for _, row in lines]),
         *_numbers([row for _, row in lines]),
-        _words("why", "why", [one_line(row.why, width=REMARK) or None for _, row in lines]),
+        _words("why", "why", [one_line(wording.why(row), width=REMARK) or None for _, row in lines]),
         _words("differs", "differs in", [differences[pair.label] for pair, _ in lines], title=differs_in),
     ]
     for name in keys:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.compare import gate
-from orchestrator.compare.comparison import Comparison, Difference, Fleet, Pair, Row, Verdict
+from orchestrator.compare.comparison import Comparison, Difference, FirstRuns, Fleet, Pair, Row, Verdict
 from orchestrator.compare.gate import DEFAULT, Cause
 from orchestrator.compare.verdicts import failed_newly
 from orchestrator.files.printable_text import counted as number_of
@@ -119,7 +119,19 @@ def note(row: Row) -> str:
     needs = f"needs about {row.needs} more per side" if row.needs else ""
     if row.verdict is Verdict.INCONCLUSIVE and row.needs is None:
         needs = "no number of runs would settle it"
-    return printable(", ".join(filter(None, (runs + turns, row.why, needs))))
+    return printable(", ".join(filter(None, (runs + turns, why(row), needs))))
+
+
+_FIRST_RUNS = {
+    FirstRuns.COUNTED: "",
+    FirstRuns.LEFT_OUT: "cold first runs left out",
+    FirstRuns.COLD: "cold first runs, and too few others: run more repeats",
+}
+
+
+def why(row: Row) -> str:
+    """Return how the first runs were treated, and the reason of the verdict."""
+    return ", ".join(filter(None, (_FIRST_RUNS[row.first_runs], row.why)))
 
 
 def cells(row: Row) -> tuple[str, ...]:

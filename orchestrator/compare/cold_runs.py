@@ -1,0 +1,130 @@
+"""Find cold first runs, and leave them out. Pure.
+
+The first run of an experiment can be slow because caches are empty or clocks are low. A single slow run makes the interval so wide
+that a change of 5 % is missed. A first run is called cold only if the runs show it, in one of two ways. In the campaign: the first
+run of a side is the slowest of its side far more often than by chance. In a row: the first run of a side is far outside of the
+noise of the other runs. If the first run was always left out, clean campaigns would lose a run and find fewer changes.
+
+The first run of both sides is left out, also if only one side has a cold run. So both sides keep equally many runs of the same
+rounds. Only tested metrics can have a cold run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from orchestrator.compare.comparison import FirstRuns, Run
+from orchestrator.compare.rules import Rule
+from orchestrator.files.printable_text import counted
+from orchestrator.measure.metrics import Direction, Judged
+
+# The levels of the two tests. A clean campaign is called cold in 0.5 % of the cases at most, a clean side of a row in 1 %.
+IN_CAMPAIGN, IN_ROW = 0.005, 0.01
+# In a campaign, a drift can make the first runs the slowest, too. Then as many are above the line of the others as below.
+OFF_THE_LINE = 0.1
+# A side keeps at least two runs. Fewer runs have no interval.
+FEWEST = 3
+# If the logarithms of the other runs differ by less, the numbers were copied or counted.
+NO_NOISE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """The runs of one pair that have a metric, in the order of time, and the rule of this metric."""
+
+    label: str
+    rule: Rule
+    base: tuple[Run, ...]
+    new: tuple[Run, ...]
+    first_runs: FirstRuns = FirstRuns.COUNTED
+
+
+def without_cold_runs(samples: Sequence[Sample], *, by_campaign: bool) -> tuple[list[Sample], list[str]]:
+    """Return the samples without cold first runs, and sentences about metrics for which the whole campaign has cold first runs.
+
+    If `by_campaign` is false, each row is judged by itself.
+    """
+    sides: dict[str, list[list[float]]] = defaultdict(list)
+    for sample in samples if by_campaign else ():
+        sides[sample.rule.metric] += [logs for logs in _slowness(sample) if len(logs) > 1]
+    cold = [metric for metric, of_metric in sides.items() if _is_cold_campaign(of_metric)]
+    judged = [_judged(sample, is_cold=sample.rule.metric in cold) for sample in samples]
+    return judged, [_sentence(metric, sides[metric], judged) for metric in cold]
+
+
+def _judged(sample: Sample, *, is_cold: bool) -> Sample:
+    if not any(_slowness(sample)) or not (is_cold or _has_a_cold_run(sample)):
+        return sample
+    if min(len(sample.base), len(sample.new)) < FEWEST:
+        return replace(sample, first_runs=FirstRuns.COLD)
+    return replace(sample, base=sample.base[1:], new=sample.new[1:], first_runs=FirstRuns.LEFT_OUT)
+
+
+def _slowness(sample: Sample) -> Iterator[list[float]]:
+    """Yield the logarithms of each side's values, in the order of time. A worse value is larger.
+
+    Yield nothing for an untested metric, and if a value is not above 0.
+    """
+    values = [[run.numbers[sample.rule.metric] for run in runs] for runs in (sample.base, sample.new)]
+    if sample.rule.judged is not Judged.TEST or min((*values[0], *values[1]), default=0.0) <= 0:
+        return
+    sign = -1 if sample.rule.direction is Direction.HIGHER else 1
+    yield from ([sign * math.log(value) for value in side] for side in values)
+
+
+def _is_cold_campaign(sides: Sequence[Sequence[float]]) -> bool:
+    """Return whether the first run is the slowest of its side, and off the line of the others, more often than by chance.
+
+    If the sides have different numbers of runs, the binomial of the mean chance is an upper bound.
+    """
+    from scipy.special import bdtrc
+
+    slowest, off_the_line = sum(map(_is_slowest, sides)), sum(map(_is_off_the_line, sides))
+    return (
+        slowest > 0
+        and float(bdtrc(slowest - 1, len(sides), fmean(1 / len(logs) for logs in sides))) < IN_CAMPAIGN
+        and float(bdtrc(off_the_line - 1, len(sides), 0.5)) < OFF_THE_LINE
+    )
+
+
+def _is_slowest(logs: Sequence[float]) -> bool:
+    return logs[0] > max(logs[1:])
+
+
+def _is_off_the_line(logs: Sequence[float]) -> bool:
+    """Return whether the first run is slower than the line through the others says. On a machine that warms up, it is not."""
+    rest = logs[1:]
+    middle = (len(rest) - 1) / 2
+    length = math.fsum((place - middle) ** 2 for place in range(len(rest)))
+    slope = math.fsum((place - middle) * value for place, value in enumerate(rest)) / length if length else 0.0
+    return logs[0] > fmean(rest) - slope * (middle + 1)
+
+
+def _has_a_cold_run(sample: Sample) -> bool:
+    """Return whether the first run of a side is slower than the rest of this side: Student's t with the noise of both rests."""
+    from scipy.special import stdtr
+
+    sides = [(logs[0], logs[1:]) for logs in _slowness(sample) if len(logs) > 1]
+    rests = [rest for _, rest in sides]
+    degrees = sum(len(rest) - 1 for rest in rests)
+    if not degrees:
+        return False
+    noise = math.sqrt(math.fsum((value - fmean(rest)) ** 2 for rest in rests for value in rest) / degrees)
+    if noise < NO_NOISE:
+        return False
+    outside = max((first - fmean(rest)) / math.sqrt(1 + 1 / len(rest)) for first, rest in sides)
+    return float(stdtr(degrees, -outside / noise)) < IN_ROW
+
+
+def _sentence(metric: str, sides: Sequence[Sequence[float]], judged: Sequence[Sample]) -> str:
+    rows = [sample.first_runs for sample in judged if sample.rule.metric == metric]
+    left_out, kept = rows.count(FirstRuns.LEFT_OUT), rows.count(FirstRuns.COLD)
+    slowest = f"in {sum(map(_is_slowest, sides))} of {counted(len(sides), 'case')}"
+    parts = [f"{metric}: the first run is the slowest of its side {slowest}"]
+    parts += [f"in {counted(left_out, 'row')}, the first runs of both sides are left out"] if left_out else []
+    parts += [f"{counted(kept, 'row')} with fewer than {FEWEST} runs per side keep them"] if kept else []
+    return "; ".join(parts)
