@@ -72,6 +72,13 @@ class CompareOptions:
         list[str] | None,
         Option(metavar="[METRIC=]SHARE", help="Smallest change that counts if a side has only one run. [default: 0.1]"),
     ] = None
+    rule_out: Annotated[
+        list[str] | None,
+        Option(
+            metavar="[METRIC=]SHARE",
+            help="Slowdown that an inconclusive row must rule out, else the exit code is 3. [default: 2.5 × --min-effect]",
+        ),
+    ] = None
     level: Annotated[
         float | None, Option(help="Largest corrected p value at which a change counts. [default: 0.035]")
     ] = None
@@ -101,7 +108,7 @@ class CompareOptions:
 def compare(options: CompareOptions) -> None:
     """Compare two sides. Each row is faster, slower, unchanged, or inconclusive.
 
-    Exit codes: 0 nothing is worse, 1 something is worse, 3 the result is inconclusive, 4 nothing is comparable.
+    Exit codes: 0 nothing is worse, 1 something is worse, 3 a slowdown is not ruled out, 4 nothing is comparable.
     """
     from orchestrator.compare import gate, pairing, rules, verdicts
     from orchestrator.compare.view import files
@@ -114,6 +121,7 @@ def compare(options: CompareOptions) -> None:
         metrics=words(options.metrics),
         min_effect=words(options.min_effect),
         threshold=words(options.threshold),
+        rule_out=words(options.rule_out),
         level=rules.LEVEL if options.level is None else options.level,
         correction=rules.Correction(options.correction.value),
     )

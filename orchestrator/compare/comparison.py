@@ -121,7 +121,8 @@ class Row:
     over the steps that all runs made. `ratio` is None if a side has no number above 0. `needs` estimates how many more runs per
     side would settle an inconclusive row. `p_adjusted` is the p value after the correction over all rows of the metric. `paired`
     means that the sides took turns, and that a drift is removed from the ratio and its interval. `first_runs` says whether the
-    first runs were cold and are left out of all numbers of the row. `why` is a short reason.
+    first runs were cold and are left out of all numbers of the row. `may_be_worse_by` is the slowdown that an inconclusive row should
+    rule out, but does not. `why` is a short reason.
     """
 
     label: str
@@ -134,6 +135,7 @@ class Row:
     paired: bool = False
     first_runs: FirstRuns = FirstRuns.COUNTED
     needs: int | None = None
+    may_be_worse_by: float | None = None
     why: str = ""
 
 

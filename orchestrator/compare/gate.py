@@ -27,7 +27,7 @@ class Cause(StrEnum):
     FLEET = "fleet"
     # A loss rose or fell by more than its tolerance: the trainings may differ.
     GUARD = "guard"
-    # A row is inconclusive: more runs may settle it.
+    # A row is inconclusive and may be much worse: more runs may settle it.
     INCONCLUSIVE = "inconclusive"
     # The sides of a pair ran in different environments.
     NOT_COMPARABLE = "not_comparable"
@@ -39,7 +39,10 @@ _WITH_NUMBERS = {Verdict.IMPROVED, Verdict.REGRESSED, Verdict.SAME, Verdict.INCO
 
 
 def causes(comparison: Comparison) -> dict[Cause, int]:
-    """Return how often each cause occurs. A loss that rose counts as GUARD and as REGRESSED."""
+    """Return how often each cause occurs.
+
+    A loss that rose counts as GUARD and as REGRESSED. An inconclusive row counts only if it may be worse by a share that matters.
+    """
     verdicts = [row.verdict for row in comparison.rows]
     moved = (Verdict.IMPROVED, Verdict.REGRESSED)
     return {
@@ -48,7 +51,7 @@ def causes(comparison: Comparison) -> dict[Cause, int]:
         Cause.MISSING: verdicts.count(Verdict.MISSING),
         Cause.FLEET: sum(line.verdict is Verdict.REGRESSED for line in comparison.fleet),
         Cause.GUARD: sum(row.verdict in moved and metric(row.metric).judged is Judged.GUARD for row in comparison.rows),
-        Cause.INCONCLUSIVE: verdicts.count(Verdict.INCONCLUSIVE),
+        Cause.INCONCLUSIVE: sum(row.may_be_worse_by is not None for row in comparison.rows),
         Cause.NOT_COMPARABLE: verdicts.count(Verdict.NOT_COMPARABLE),
     }
 

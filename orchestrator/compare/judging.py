@@ -129,6 +129,7 @@ def row(sample: Sample, measured: Measured, *, rules: Rules, p_adjusted: float |
         paired=measured.in_turns,
         first_runs=sample.first_runs,
         needs=_needs(rule, measured) if verdict is Verdict.INCONCLUSIVE else None,
+        may_be_worse_by=rule.rule_out if verdict is Verdict.INCONCLUSIVE and _may_be_worse(rule, measured) else None,
         why=why,
     )
 
@@ -150,6 +151,14 @@ def _verdict(rule: Rule, measured: Measured, *, rules: Rules, p_adjusted: float 
     if untestable:
         return _by_threshold(rule, measured.ratio, untestable)
     return by_test(rule, measured.ratio, level=rules.level, p=p_adjusted)
+
+
+def _may_be_worse(rule: Rule, measured: Measured) -> bool:
+    """Return whether the interval reaches a change for the worse that must be ruled out."""
+    if measured.ratio is None or measured.ratio.interval is None:
+        return True
+    ends = (math.log(measured.ratio.interval.low), math.log(measured.ratio.interval.high))
+    return any(not rule.is_better(end) and _reaches(end, rule.rule_out) for end in ends)
 
 
 def _moved(rule: Rule, shift: float) -> Verdict:

@@ -112,6 +112,14 @@ def test_only_pairs_with_an_inconclusive_row_are_open_with_what_most_of_their_ro
     assert only.runs == 1
 
 
+def test_rows_that_may_be_much_worse_run_first() -> None:
+    pairs = [Pair(label=label, base=entry("/a"), new=entry("/b")) for label in ("risky", "open")]
+    found = [row(Verdict.INCONCLUSIVE, label=pair.label) for pair in pairs]
+    assert [pair.label for pair in undecided(comparison(pairs, found))] == ["risky", "open"]
+    found[0] = replace(found[0], may_be_worse_by=0.05)
+    assert [pair.label for pair in undecided(comparison(pairs, found))] == ["risky"]
+
+
 def test_nobody_knowing_how_many() -> None:
     pair = Pair(label="full", base=entry("/a"), new=entry("/b"))
     (only,) = undecided(comparison([pair], [row(Verdict.INCONCLUSIVE, needs=None)]))

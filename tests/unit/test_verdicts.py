@@ -423,6 +423,7 @@ def test_what_is_judged_has_a_direction_and_is_registered() -> None:
         rule = Rules().of(name)
         assert rule.direction is not Direction.NONE
         assert name in METRICS or name == "round_time_s"
+        assert rule.min_effect < rule.rule_out
         assert 0 < rule.fleet_effect < rule.min_effect <= rule.one_run_effect or rule.judged is not Judged.TEST
 
 
@@ -431,6 +432,7 @@ def test_options_change_what_matters() -> None:
         metrics=[SPEED, "points:higher"],
         min_effect=["3%", f"{MEMORY}=0.1", "fleet=0.5%"],
         threshold=["0.2", f"{FIRST}=0.4"],
+        rule_out=["8%", f"{STEP}=4%"],
         level=0.01,
         correction=Correction.NONE,
     )
@@ -439,10 +441,14 @@ def test_options_change_what_matters() -> None:
     assert (rules.of(SPEED).one_run_effect, rules.of(FIRST).one_run_effect) == (0.2, 0.4)
     assert rules.of("points").direction is Direction.HIGHER
     assert rules.of(SPEED).fleet_effect == 0.005
+    assert [rules.of(name).rule_out for name in (SPEED, STEP)] == [0.08, 0.04]
+    assert Rules(rule_out=0.08).of(FIRST).rule_out == 0.5, "at least the change that counts"
+    assert [Rules().of(name).rule_out for name in (SPEED, FIRST)] == [0.05, 1.25]
     assert rules.described() == {
         "metrics": f"{SPEED},points:higher",
         "min_effect": f"0.03,{MEMORY}=0.1,fleet=0.005",
         "threshold": f"0.2,{FIRST}=0.4",
+        "rule_out": f"0.08,{STEP}=0.04",
         "level": 0.01,
         "correction": "none",
     }
@@ -483,6 +489,40 @@ def test_fail_on_says_what_counts() -> None:
     for words in (["slower"], []):
         with pytest.raises(SelectionError, match="not_comparable"):
             gate.parse_causes(words)
+
+
+@pytest.mark.parametrize(
+    ("metric", "factor", "noise", "code"),
+    [
+        (SPEED, 0.985, 2, 0),  # -2.5 % to -0.5 %: inconclusive, and 5 % is ruled out
+        (SPEED, 0.975, 6, 3),
+        (STEP, 1.025, 6, 3),
+        (SPEED, 1.04, 9, 0),  # -0.1 % to +8.2 %: only much better is possible
+        (STEP, 0.96, 9, 0),
+    ],
+)
+def test_only_a_row_that_may_be_much_worse_makes_exit_code_3(
+    metric: str, factor: float, noise: float, code: int
+) -> None:
+    wide = tuple(1000 * math.exp(noise * math.log(value / 1000)) for value in NOISY)
+    comparison = compared(paired(entry("a", {metric: wide}), entry("a", {metric: times(factor, wide)})))
+    (row,) = comparison.rows
+    assert row.verdict is Verdict.INCONCLUSIVE
+    assert (gate.exit_code(comparison), row.may_be_worse_by) == (code, 0.05 if code else None)
+    lenient = compared(*comparison.pairs, rules=parse(rule_out=["20%"]))
+    assert gate.exit_code(lenient) == 0, "whoever tolerates more gets fewer open builds"
+
+
+@given(comparable())
+def test_exit_code_3_means_an_open_row_whose_interval_reaches_the_slow_side(pairs: list[Pair]) -> None:
+    for row in compared(*pairs).rows:
+        if row.verdict is not Verdict.INCONCLUSIVE:
+            assert row.may_be_worse_by is None
+            continue
+        rule = Rules().of(row.metric)
+        assert row.ratio is not None and row.ratio.interval is not None
+        worst = row.ratio.interval.low if rule.direction is Direction.HIGHER else 1 / row.ratio.interval.high
+        assert (row.may_be_worse_by is not None) is (worst <= (1 + 1e-9) / (1 + rule.rule_out))
 
 
 # What the docs promise, on simulated campaigns

@@ -34,13 +34,16 @@ class Undecided:
 def undecided(comparison: Comparison, *, runs: int | None = None, max_runs: int = MOST_RUNS) -> tuple[Undecided, ...]:
     """Return the open pairs in the comparison's order.
 
+    Rows that may be much worse make exit code 3. If the comparison has such rows, the other inconclusive rows do not count.
+
     If `runs` is given, it replaces the number of runs that the rows need. Otherwise, rows that need more than `max_runs` runs are
     hopeless.
     """
+    inconclusive = [row for row in comparison.rows if row.verdict is Verdict.INCONCLUSIVE]
+    perhaps_worse = [row for row in inconclusive if row.may_be_worse_by is not None]
     open_rows: dict[str, list[Row]] = {}
-    for row in comparison.rows:
-        if row.verdict is Verdict.INCONCLUSIVE:
-            open_rows.setdefault(row.label, []).append(row)
+    for row in perhaps_worse or inconclusive:
+        open_rows.setdefault(row.label, []).append(row)
     open_pairs = []
     for pair in comparison.pairs:
         rows = open_rows.get(pair.label, [])

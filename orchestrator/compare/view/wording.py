@@ -130,8 +130,17 @@ _FIRST_RUNS = {
 
 
 def why(row: Row) -> str:
-    """Return how the first runs were treated, and the reason of the verdict."""
-    return ", ".join(filter(None, (_FIRST_RUNS[row.first_runs], row.why)))
+    """Return how the first runs were treated, the reason of the verdict, and by how much an inconclusive row may be worse."""
+    worse = "" if row.may_be_worse_by is None else f"perhaps {row.may_be_worse_by * 100:.3g}% worse"
+    return ", ".join(filter(None, (_FIRST_RUNS[row.first_runs], row.why, _not_significant(row), worse)))
+
+
+def _not_significant(row: Row) -> str:
+    """Return why the row is inconclusive although its interval excludes a ratio of 1. It is empty for other rows."""
+    ends = row.ratio.interval if row.ratio and row.verdict is Verdict.INCONCLUSIVE else None
+    if ends is None or ends.low <= 1 <= ends.high or row.why:
+        return ""
+    return f"excludes 0%, but adjusted p {row.p_adjusted:.2g} is above the level"
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -198,7 +207,7 @@ _CAUSES = {
     Cause.MISSING: "missing",
     Cause.FLEET: "regressed over all experiments",
     Cause.GUARD: "with another loss",
-    Cause.INCONCLUSIVE: "inconclusive",
+    Cause.INCONCLUSIVE: "perhaps much worse",
     Cause.NOT_COMPARABLE: "not comparable",
 }
 
@@ -213,7 +222,17 @@ def conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> str:
     why = _causes(counting, causes) if code in (1, 3) else _SAME_RUNS if code == 4 and comparison.same_runs else ""
     left = _causes([cause for cause in DEFAULT if causes[cause] and cause not in fail_on], causes)
     outcome = "nothing that counts is worse" if code == 0 and left else _OUTCOMES[code]
+    if code == 3:
+        why += "; `tunebench rerun` makes more runs"
+    elif code == 0 and not left:
+        outcome += _on_open_rows(comparison)
     return f"{outcome}{f': {why}' if why else ''}{f'; not counted: {left}' if left else ''} (exit code {code})"
+
+
+def _on_open_rows(comparison: Comparison) -> str:
+    """Return how many rows are inconclusive, but not much worse. It is empty if there are no such rows."""
+    count = sum(row.verdict is Verdict.INCONCLUSIVE for row in comparison.rows)
+    return f"; {number_of(count, 'inconclusive row')} {'is' if count == 1 else 'are'} not much worse" if count else ""
 
 
 def _causes(names: Iterable[Cause], causes: Mapping[Cause, int]) -> str:
