@@ -16,9 +16,9 @@ from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.executors import Executor
 from orchestrator.plan.cells import BATCH, TRAINER_BATCH_DEFAULT
 from orchestrator.plan.view.labels import labels
-from orchestrator.records import Experiment, Measure, RunRecord, Status
+from orchestrator.records import Experiment, Job, Measure, RunRecord, Status
 from orchestrator.results import claims
-from orchestrator.results.due_runs import Retry
+from orchestrator.results.due_runs import NO_RETRY, Retry
 from orchestrator.results.folder import is_ours
 from orchestrator.results.store import Store, write_record
 
@@ -45,29 +45,36 @@ class Found:
 
 
 def mark_what_does_not_fit(
-    experiments: Sequence[Experiment], *, store: Store, executor: Executor, on_event: OnEvent
-) -> int:
-    """Probe the cells that have due runs. Return the number of runs that were recorded as failed.
+    experiments: Sequence[Experiment],
+    *,
+    store: Store,
+    executor: Executor,
+    retry: Retry = NO_RETRY,
+    on_probe: OnEvent,
+    on_event: OnEvent,
+) -> Iterator[Job]:
+    """Probe the cells that have due runs. Record the due runs of cells that run out of memory as failed, and yield these runs.
 
-    If a probe runs out of memory, its cell's due runs are recorded as failed. A trainer without the instrument cannot be ended
-    after two steps, so its cells are not probed.
+    A trainer without the instrument cannot be ended after two steps, so its cells are not probed. `retry` says which failed runs
+    are due, and which failed probes of an earlier call are tried again. `on_probe` gets the events of probes, and `on_event` the
+    ends of the runs.
     """
-    probed = {experiment.id: experiment for experiment in due_and_instrumented(experiments, store)}
+    probed = due_and_instrumented(experiments, store, retry)
     probes = store_inside(store, PROBES)
     run_benchmark(
-        [short(experiment) for experiment in probed.values()], store=probes, executor=executor, on_event=on_event
+        [short(experiment) for experiment in probed], store=probes, executor=executor, retry=retry, on_event=on_probe
     )
-    marked = 0
-    for experiment in probed.values():
+    for experiment in probed:
         record = last_record(probes, experiment.id)
         if record is not None and record.kind in TOO_LARGE:
-            marked += _mark(experiment, record, store=store, on_event=on_event)
-    return marked
+            for job in store.plan([experiment], retry=retry):
+                if _mark(job, record, on_event=on_event):
+                    yield job
 
 
-def due_and_instrumented(experiments: Sequence[Experiment], store: Store) -> list[Experiment]:
+def due_and_instrumented(experiments: Sequence[Experiment], store: Store, retry: Retry = NO_RETRY) -> list[Experiment]:
     """Return the experiments that have a due run and a trainer with the instrument."""
-    due = {job.experiment_id for job in store.plan(experiments)}
+    due = {job.experiment_id for job in store.plan(experiments, retry=retry)}
     return [experiment for experiment in experiments if experiment.id in due and _is_instrumented(experiment)]
 
 
@@ -81,21 +88,16 @@ def short(experiment: Experiment) -> Experiment:
     return replace(experiment, measure=measure, repeats=1, adaptive=None, monitors=(), keep="none")
 
 
-def _mark(experiment: Experiment, record: RunRecord, *, store: Store, on_event: OnEvent) -> int:
-    """Record the due runs of an experiment as failed, for the reason in the record of its probe. Return their number."""
-    marked = 0
-    for job in store.plan([experiment]):
-        if claims.claim(job, executor="probe") is None:
-            continue
-        cause = f"it did not fit in a probe of {STEPS} steps: {record.cause}"
-        own = replace(
-            record, repeat=job.repeat, attempt=job.attempt, cause=cause, measurements=(), ranks=(), devices=()
-        )
-        write_record(job.run_dir, own)
-        text = f"{job.experiment_id} {job.name}: {record.kind}, by its probe"
-        on_event(Event(kind=EventKind.ENDED, text=text, jobs=(job,), record=own))
-        marked += 1
-    return marked
+def _mark(job: Job, record: RunRecord, *, on_event: OnEvent) -> bool:
+    """Record a due run as failed, for the reason in the record of its probe. Return False if another benchmark runs it."""
+    if claims.claim(job, executor="probe") is None:
+        return False
+    cause = f"it did not fit in a probe of {STEPS} steps: {record.cause}"
+    own = replace(record, repeat=job.repeat, attempt=job.attempt, cause=cause, measurements=(), ranks=(), devices=())
+    write_record(job.run_dir, own)
+    text = f"{job.experiment_id} {job.name}: {record.kind}, by its probe"
+    on_event(Event(kind=EventKind.ENDED, text=text, jobs=(job,), record=own))
+    return True
 
 
 def largest_batches(

@@ -169,22 +169,20 @@ def carry_out(
     reader = Reader(store, only={experiment.id for experiment in plan.experiments})
     shown = labels(plan.experiments)
     with EventLines(json_lines) if json_lines else Progress(console, [reader], labels=shown) as progress:
-        if way.prepare:
-            for sentence in prepare_data(plan.experiments, on_event=progress.say):
-                progress.say(sentence)
-        else:
-            _refuse_unprepared(plan)
+        _prepare(plan, way, progress.say)
         store.write("requirements.txt", pip_freeze(None))
         short = partial(_say_probe, progress)
         parallel = way.parallel or _packed(plan, store, tell=short, say=progress.say)
-        executor = executors.get(way.executor, parallel)
+        executor, retry = executors.get(way.executor, parallel), way.retry
         if way.probe:
-            mark_what_does_not_fit(plan.experiments, store=store, executor=executor, on_event=short)
+            mark = partial(mark_what_does_not_fit, store=store, executor=executor, retry=retry)
+            marked = mark(plan.experiments, on_probe=short, on_event=progress.on_event)
+            retry = replace(retry, tried=frozenset((job.experiment_id, job.repeat) for job in marked))
         return run_benchmark(
             plan.experiments,
             store=store,
             executor=executor,
-            retry=way.retry,
+            retry=retry,
             fail_fast=way.fail_fast,
             take_over=way.take_over,
             on_event=progress.on_event,
@@ -258,15 +256,29 @@ def _not_repeated(summary: Summary, *, since: float, retry: Retry) -> Iterator[s
         yield f"{count} run(s) failed before and were not repeated; add --retry-failed to repeat them"
 
 
-def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> list[Found]:
+def find_batches(
+    plan: Plan, store: Store, *, way: Way, console: Console, json_lines: Callable[[str], None] | None = None
+) -> list[Found]:
     """Return the largest per-device batch of each cell. Each probe is a recorded run in `batches/`."""
-    with Progress(console) as progress:
-        if way.prepare:
-            for sentence in prepare_data(plan.experiments, on_event=progress.say):
-                progress.say(sentence)
+    events = EventLines(json_lines) if json_lines else None
+    results: list[Found] = []
+    with events or Progress(console) as progress:
+        _prepare(plan, way, progress.say)
+        tell = events.on_event if events else partial(_say_probe, progress)
         executor = executors.get(way.executor)
-        tell = partial(_say_probe, progress)
-        return list(largest_batches(plan.experiments, store=store, executor=executor, retry=way.retry, on_event=tell))
+        for found in largest_batches(plan.experiments, store=store, executor=executor, retry=way.retry, on_event=tell):
+            results.append(found)
+            if events:
+                events.tell_found(found)
+    return results
+
+
+def _prepare(plan: Plan, way: Way, say: Callable[[str], None]) -> None:
+    """Prepare the data of the plan. Raise PreparationError if data are missing and may not be prepared."""
+    if not way.prepare:
+        return _refuse_unprepared(plan)
+    for sentence in prepare_data(plan.experiments, on_event=say):
+        say(sentence)
 
 
 def _say_probe(progress: Progress | EventLines, event: Event) -> None:

@@ -23,6 +23,7 @@ from orchestrator.files.printable_text import counted
 from orchestrator.report.format import Format
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from orchestrator.campaign.steps import Way
@@ -89,12 +90,12 @@ def run(options: RunOptions) -> None:
     store = steps.open_results(
         options.results, move_aside=options.move_aside, suite=suite, argv=sys.argv[1:], say=err().print
     )
+    lines = (lambda text: print_raw([text])) if options.json_lines else None
     if options.find_batch:
-        return _find_batches(planned, store, way)
+        return _find_batches(planned, store, way, lines)
     store.add(planned.experiments)
     steps.note_asked(store, planned, suite=suite, selection=selection)
     began = time.time()
-    lines = (lambda text: print_raw([text])) if options.json_lines else None
     summary = steps.carry_out(planned, store, way=way, console=err(), json_lines=lines)
     for remark in steps.remarks(planned, store, summary, since=began, retry=way.retry):
         tell(f"note: {remark}")
@@ -173,6 +174,8 @@ def _refuse_unknown_executor(suite: Suite, name: str | None) -> None:
 
 
 def _refuse_views_of_plans(options: RunOptions) -> None:
+    if options.json_lines and options.dry_run:
+        raise SelectionError("--dry-run starts no runs, so --json-lines has no events; write --json for the plan")
     if (options.as_json or options.commands) and not options.dry_run:
         others = "--json-lines for events of the runs, or `tunebench report --format json` for the results"
         raise SelectionError(
@@ -262,12 +265,13 @@ def _show_plan(planned: Plan, options: PlanOptions | RunOptions, outlook: Outloo
             say(line)
 
 
-def _find_batches(planned: Plan, store: Store, way: Way) -> None:
+def _find_batches(planned: Plan, store: Store, way: Way, json_lines: Callable[[str], None] | None) -> None:
+    """Find the largest batches. Print them on stdout, or on stderr if stdout has lines of JSON."""
     from orchestrator.campaign import steps
     from orchestrator.campaign.memory_probe import batch_lines
 
-    found = steps.find_batches(planned, store, way=way, console=err())
+    found = steps.find_batches(planned, store, way=way, console=err(), json_lines=json_lines)
     for line in batch_lines(found):
-        say(line)
+        tell(line) if json_lines else say(line)
     if any(one.failure and one.batch is None for one in found):
         raise typer.Exit(1)

@@ -28,18 +28,21 @@ VALUES = ("tokens_per_s", "train_tokens_per_second", "train_runtime")
 class Retry:
     """The failed runs to try once more: none, the failures of some kinds, or all failures (`kinds` is empty).
 
-    A run whose record cannot be read counts as lost.
+    A run whose record cannot be read counts as lost. `tried` has the id and the repeat of runs that this call has already tried.
     """
 
     failed: bool
     kinds: tuple[str, ...] = ()
+    tried: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def unreadable(self) -> bool:
         return self.failed and (not self.kinds or Status.LOST in self.kinds)
 
     def includes(self, record: RunRecord) -> bool:
-        return self.failed and record.status in FAILURES and (not self.kinds or record.kind in self.kinds)
+        if not self.failed or (record.experiment_id, record.repeat) in self.tried:
+            return False
+        return record.status in FAILURES and (not self.kinds or record.kind in self.kinds)
 
 
 NO_RETRY = Retry(failed=False)

@@ -55,6 +55,13 @@ def test_the_largest_batch_is_found_and_each_probe_is_a_run(tmp_path: Path) -> N
     assert tried == {"4": None, "8": None, "16": "oom_cuda", "12": None, "14": "oom_cuda", "13": None}
     again = call(tmp_path, {"scenarios": [scenario]}, "--find-batch")
     assert again.stdout == done.stdout and "probe:" not in again.stderr, "what was probed is known"
+    told = call(tmp_path, {"scenarios": [scenario]}, "--find-batch", "--retry-failed", "--json-lines")
+    assert done.stdout in told.stderr
+    events = [json.loads(line) for line in told.stdout.splitlines()]
+    ends = [(event["experiment"].rpartition(".")[2], event["kind"]) for event in events if event["event"] == "ended"]
+    assert ends == [("batch16", "oom_cuda"), ("batch14", "oom_cuda")], "a retry tries what did not fit again"
+    assert {"batch": 13, "too_large": 14, "failure": None}.items() <= events[-1].items()
+    assert events[-1]["event"] == "found" and f"{events[-1]['experiment']}: " in done.stdout
 
 
 def test_the_search_ends_where_the_data_do(tmp_path: Path) -> None:

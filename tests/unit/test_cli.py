@@ -180,6 +180,11 @@ def test_what_shows_a_plan_does_not_run_it(call: Call, file: Path, tmp_path: Pat
     assert err.startswith(f"error: {option} shows a plan; add --dry-run, or use ")
 
 
+def test_a_dry_run_has_no_events(call: Call, file: Path) -> None:
+    code, out, err = call("run", file, "--dry-run", "--json-lines")
+    assert (code, out) == (2, "") and "write --json for the plan" in err
+
+
 def test_a_dry_run_says_what_stands_in_the_folder(call: Call, file: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     words = ("run", file, "--scenario", "small", "--dry-run", "--results", results)
