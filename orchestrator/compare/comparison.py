@@ -116,13 +116,14 @@ class Pair:
 class Row:
     """The verdict on one metric of one pair. A pair without comparable numbers has one row, with an empty `metric`.
 
-    `base` and `new` are the compared values. For memory, a value is the maximum over runs. For other metrics, a value is the mean
-    over runs: the geometric mean if the metric is tested, else the arithmetic mean. If some runs ended early, a loss is the mean
-    over the steps that all runs made. `ratio` is None if a side has no number above 0. `needs` estimates how many more runs per
-    side would settle an inconclusive row. `p_adjusted` is the p value after the correction over all rows of the metric. `paired`
-    means that the sides took turns, and that a drift is removed from the ratio and its interval. `first_runs` says whether the
-    first runs were cold and are left out of all numbers of the row. `may_be_worse_by` is the slowdown that an inconclusive row should
-    rule out, but does not. `why` is a short reason.
+    `base` and `new` are the compared values. For memory, a value is the lowest of equally many runs of both sides; `highest` has
+    the highest run of base and of new. For other metrics, a value is the mean over runs: the geometric mean if the metric is
+    tested, else the arithmetic mean. If some runs ended early, a loss is the mean over the steps that all runs made. `ratio` is
+    None if a side has no number above 0. `needs` estimates how many more runs per side would settle an inconclusive row.
+    `p_adjusted` is the p value after the correction over all rows of the metric. `paired` means that the sides took turns, and
+    that a drift is removed from the ratio and its interval. `first_runs` says whether the first runs were cold and are left out
+    of all numbers of the row. `may_be_worse_by` is the slowdown that an inconclusive row should rule out, but does not. `why` is
+    a short reason.
     """
 
     label: str
@@ -134,6 +135,7 @@ class Row:
     p_adjusted: float | None = None
     paired: bool = False
     first_runs: FirstRuns = FirstRuns.COUNTED
+    highest: tuple[float, float] | None = None
     needs: int | None = None
     may_be_worse_by: float | None = None
     why: str = ""

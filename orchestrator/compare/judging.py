@@ -18,7 +18,7 @@ from orchestrator.compare.pairing import places
 from orchestrator.compare.rules import Rule, Rules
 from orchestrator.measure import intervals, losses
 from orchestrator.measure.intervals import Ratio
-from orchestrator.measure.metrics import Direction, Judged
+from orchestrator.measure.metrics import Direction, Judged, metric
 
 LOSS, STEPS = "train_loss", "steps"
 EARLY = "runs ended early at different or unknown steps, and no losses over the same steps are logged"
@@ -34,8 +34,9 @@ NO_NOISE = 1e-9
 class Measured:
     """One metric on both sides. The value of a side is None if none of its runs has the metric.
 
-    `identical` means that both sides have the same values. If the values are not from whole runs, `over` is the number of steps
-    over which both were computed. If the two values measure different things, `unlike` says why. Such values are not judged.
+    `identical` means that both sides have the same values. For memory, `highest` has the highest run of base and of new. If the
+    values are not from whole runs, `over` is the number of steps over which both were computed. If the two values measure different
+    things, `unlike` says why. Such values are not judged.
     """
 
     base: float | None
@@ -43,6 +44,7 @@ class Measured:
     ratio: Ratio | None = None
     in_turns: bool = False
     identical: bool = False
+    highest: tuple[float, float] | None = None
     over: int | None = None
     unlike: str = ""
 
@@ -52,14 +54,20 @@ def measure(sample: Sample) -> Measured:
     rule, base_runs, new_runs = sample.rule, sample.base, sample.new
     before = [run.numbers[rule.metric] for run in base_runs]
     after = [run.numbers[rule.metric] for run in new_runs]
-    base, new = _value_of_side(rule, before), _value_of_side(rule, after)
+    matched = min(len(before), len(after)) or 1
+    base, new = _value_of_side(rule, before, matched), _value_of_side(rule, after, matched)
     if base is None or new is None:
         return Measured(base=base, new=new)
     if rule.metric == LOSS and ended_at_different_steps((*base_runs, *new_runs)):
         return _over_the_same_steps(base_runs, new_runs) or Measured(base=base, new=new, unlike=EARLY)
     if rule.judged is not Judged.TEST:
-        ratio = _plain_ratio(base, new, len(before), len(after))
-        return Measured(base=base, new=new, ratio=ratio, identical=base == new or sorted(before) == sorted(after))
+        return Measured(
+            base=base,
+            new=new,
+            ratio=_plain_ratio(base, new, len(before), len(after)),
+            identical=base == new or sorted(before) == sorted(after),
+            highest=(max(before), max(after)) if _is_memory(rule) else None,
+        )
     measured = Measured(base=base, new=new, identical=sorted(before) == sorted(after))
     if min(*before, *after) <= 0:
         return measured
@@ -94,12 +102,21 @@ def _plain_ratio(base: float, new: float, n_base: int, n_new: int) -> Ratio | No
     return Ratio(value=new / base, interval=None, p=None, n_base=n_base, n_new=n_new) if min(base, new) > 0 else None
 
 
-def _value_of_side(rule: Rule, values: Sequence[float]) -> float | None:
-    """Return the value that represents a side in the comparison."""
+def _is_memory(rule: Rule) -> bool:
+    """Return whether the metric is an amount of memory. Other metrics with a tolerance count events, such as errors."""
+    return rule.judged is Judged.TOLERANCE and metric(rule.metric).unit in ("bytes", "MiB")
+
+
+def _value_of_side(rule: Rule, values: Sequence[float], matched: int) -> float | None:
+    """Return the value that represents a side in the comparison. `matched` is the number of runs that both sides have.
+
+    The allocator takes more in some runs than in others, so the highest run says little about the experiment. The lowest run is the
+    memory that the experiment needs.
+    """
     if len(values) < 2:
         return values[0] if values else None
     if rule.judged is Judged.TOLERANCE:
-        return max(values)
+        return intervals.expected_lowest(values, matched) if _is_memory(rule) else max(values)
     if rule.judged is Judged.TEST and min(values) > 0:
         return math.exp(fmean(map(math.log, values)))
     return fmean(values)
@@ -128,6 +145,7 @@ def row(sample: Sample, measured: Measured, *, rules: Rules, p_adjusted: float |
         p_adjusted=p_adjusted,
         paired=measured.in_turns,
         first_runs=sample.first_runs,
+        highest=measured.highest,
         needs=_needs(rule, measured) if verdict is Verdict.INCONCLUSIVE else None,
         may_be_worse_by=rule.rule_out if verdict is Verdict.INCONCLUSIVE and _may_be_worse(rule, measured) else None,
         why=why,

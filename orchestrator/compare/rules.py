@@ -28,8 +28,8 @@ DEFAULT = (*HEADLINES, *columns(Where.COMPARED))
 # 98.3 % of the rows show the difference. At a level of 0.05, these shares are 2.2 % and 99.1 %.
 LEVEL = 0.035
 
-# An inconclusive row must rule out a slowdown of this many smallest effects: 5 % where 2 % matters. With 5 interleaved runs per side
-# and a noise of 1.5 % between runs, 99 % of the unchanged rows rule it out.
+# An inconclusive row must rule out a slowdown of this many smallest effects: 5 % where 2 % matters. With 5 interleaved runs per
+# side and a noise of 1.5 % between runs, 99 % of the unchanged rows rule it out.
 RULE_OUT = 2.5
 
 # In `--min-effect`, this name means the mean over all experiments.

@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import fmean, median, stdev
 
 LEVEL = 0.95
@@ -227,6 +228,20 @@ def runs_for_half_width(
         counts, True, key=lambda n: t_quantile(degrees(n), level=level) * error <= half_width * math.sqrt(n)
     )
     return counts[place] if place < len(counts) else None
+
+
+def expected_lowest(values: Sequence[float], count: int) -> float:
+    """Return the lowest of `count` values on average: the mean over all choices of `count` values. `count` is at most their number.
+
+    The lowest of many values is lower than the lowest of few values. This mean is comparable between sides of different size.
+    """
+    lowest_first = sorted(values)
+    mean, left, chance = lowest_first[0], len(values), 1.0
+    for low, high in pairwise(lowest_first):
+        chance *= (left - count) / left  # of a choice without `low` and all lower values
+        left -= 1
+        mean += chance * (high - low)
+    return mean
 
 
 def _exp(value: float) -> float:

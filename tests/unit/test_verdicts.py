@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
-from statistics import stdev
+from statistics import fmean, stdev
 
 import pytest
 from factories.cases import cases
@@ -102,10 +103,26 @@ def test_a_first_step_that_doubles_is_found_though_the_steps_are_the_same() -> N
     ("factor", "verdict"),
     [(1.0, Verdict.SAME), (1.019, Verdict.SAME), (1.021, Verdict.REGRESSED), (0.97, Verdict.IMPROVED)],
 )
-def test_memory_goes_by_its_tolerance_and_the_highest_run(factor: float, verdict: Verdict) -> None:
-    row = judged(MEMORY, [1e9, 2e9], [2e9 * factor, 1e9])
-    assert (row.verdict, row.base, row.new) == (verdict, 2e9, 2e9 * factor)
+def test_memory_goes_by_its_tolerance_and_the_lowest_run(factor: float, verdict: Verdict) -> None:
+    row = judged(MEMORY, [1e9, 2e9], [3e9, 1e9 * factor])
+    assert (row.verdict, row.base, row.new, row.highest) == (verdict, 1e9, 1e9 * factor, (2e9, 3e9))
     assert row.ratio is not None and row.ratio.interval is None and row.p_adjusted is None
+
+
+@pytest.mark.parametrize("few", [1, 2, 3])
+def test_memory_of_more_runs_is_judged_by_the_lowest_of_as_many(few: int) -> None:
+    """The lowest of ten runs is lower than the lowest of three, and that is no improvement."""
+    many = [1e9 * (1 + place / 100) for place in range(10)]
+    row = judged(MEMORY, many[:few], many)
+    choices = [min(choice) for choice in combinations(many, few)]
+    assert row.new == pytest.approx(fmean(choices)) and row.base == 1e9
+    assert judged(MEMORY, [1e9] * few, [1e9] * 10).verdict is Verdict.SAME
+
+
+def test_two_levels_of_an_allocator_are_the_same_memory() -> None:
+    low, high = 1e9, 1.08e9
+    assert judged(MEMORY, [low] * 5, [low, high, low, low, high]).verdict is Verdict.SAME
+    assert judged(MEMORY, [low, low, high], [low * 1.05, high * 1.05, low * 1.05]).verdict is Verdict.REGRESSED
 
 
 @pytest.mark.parametrize(("base", "new", "verdict", "counts"), cases("verdicts/a_loss_is_a_guard_both_ways"))

@@ -7,11 +7,12 @@ limits how much it reads. It refuses a file that another program or a newer vers
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.compare.comparison import SCHEMA_VERSION, Comparison
+from orchestrator.compare.comparison import SCHEMA_VERSION, Comparison, Row
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.printable_text import escaped, quoted
@@ -69,9 +70,14 @@ def _refuse_odd_numbers(comparison: Comparison) -> None:
     ratios += [line.ratio for line in comparison.fleet]
     intervals = [ratio.interval for ratio in ratios if ratio.interval is not None]
     positive = [*(ratio.value for ratio in ratios), *(end for range_ in intervals for end in (range_.low, range_.high))]
-    values = [value for row in comparison.rows for value in (row.base, row.new, row.p_adjusted) if value is not None]
+    values = [value for row in comparison.rows for value in _numbers(row) if value is not None]
     if not all(map(math.isfinite, (*positive, *values))) or min(positive, default=1) <= 0:
         raise ValueError("it has a number that is not finite, or a ratio that is not above 0")
+
+
+def _numbers(row: Row) -> Iterator[float | None]:
+    yield from (row.base, row.new, row.p_adjusted, row.may_be_worse_by)
+    yield from row.highest or ()
 
 
 @cache

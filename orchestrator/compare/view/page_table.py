@@ -87,7 +87,7 @@ def _numbers(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     def low(row: Row) -> float | None:
         return row.ratio.interval.low if row.ratio and row.ratio.interval else None
 
-    of_base = "Base: the mean over runs; for memory the highest."
+    of_base = "Base: the mean over runs; for memory the lowest of equally many runs."
     yield column("base", of_base, lambda row: row.base, lambda row: show(row.metric, row.base))
     yield column("new", "New side, likewise.", lambda row: row.new, lambda row: show(row.metric, row.new))
     yield column(

@@ -132,7 +132,14 @@ _FIRST_RUNS = {
 def why(row: Row) -> str:
     """Return how the first runs were treated, the reason of the verdict, and by how much an inconclusive row may be worse."""
     worse = "" if row.may_be_worse_by is None else f"perhaps {row.may_be_worse_by * 100:.3g}% worse"
-    return ", ".join(filter(None, (_FIRST_RUNS[row.first_runs], row.why, _not_significant(row), worse)))
+    return ", ".join(filter(None, (_FIRST_RUNS[row.first_runs], _highest(row), row.why, _not_significant(row), worse)))
+
+
+def _highest(row: Row) -> str:
+    """Return the highest run of each side, if runs of one side differ."""
+    if row.highest is None or row.highest == (row.base, row.new):
+        return ""
+    return f"highest {show(row.metric, row.highest[0])} → {show(row.metric, row.highest[1])}"
 
 
 def _not_significant(row: Row) -> str:
