@@ -29,12 +29,12 @@ from overhead import said
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, trainer
 
 from orchestrator.monitors import nvml
-from orchestrator.workers.instrument import stages, tracker
+from orchestrator.workers.instrument import stages
 
 ON_GPU = torch.cuda.is_available()
 WARM_UP_STEPS = 10
 NATIVE = trainer.TrainerMemoryTracker
-TRACKERS = {"hf_memory": tracker.light(NATIVE, stages.Memory()), "hf_memory_native": NATIVE}
+TRACKERS = {"hf_memory": stages.light(NATIVE, stages.Memory()), "hf_memory_native": NATIVE}
 NVML = "nvml"
 
 

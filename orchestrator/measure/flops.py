@@ -11,8 +11,8 @@ torch may stop this repetition before a layer's last matrix, that matrix is left
 computes.
 
 Left out: norms, activations, rotary embeddings, softmax, the loss and the optimizer, which are under 1 % of a real model's work;
-and work that a kernel repeats by itself, as flash attention does. Under LoRA, gradients are assumed to reach the input of the
-first layer. If they do not, the first projections of this layer are counted 2n too high (0.3 % of a model of 22 layers).
+and work that a kernel repeats by itself, as flash attention does. Gradients that nobody needs do not count: if the embedding is frozen, no gradient is computed
+for the input of the first trained matrix, nor for anything before it (`workers/instrument/backward.py`).
 
 An unknown number is None, never a guess. A number is unknown if `workers/instrument/architecture.py` could not read a fact; if
 sequences are longer than a sliding window; for devices that are not in the table, such as MIG instances; for quantised weights;
@@ -77,8 +77,11 @@ def model_flops_per_token(
     attention = _attention_forward(architecture, squares_per_token=squares_per_token, longest=longest, uncut=uncut)
     if matrices is None or attention is None:
         return None
+    left_out = _left_out(architecture, attention)
+    if left_out is None:
+        return None
     frozen, trainable = matrices
-    return 4 * frozen + 6 * trainable + 3 * attention
+    return 4 * frozen + 6 * trainable + 3 * attention - left_out
 
 
 def hardware_flops_per_token(
@@ -102,7 +105,7 @@ def hardware_flops_per_token(
         return None
     outside = architecture.get("outside_layers")
     spared = {"whole": 0, "early_stop": architecture.get("spared")}.get(recomputation or "")
-    if outside is None or spared is None:
+    if outside is None or spared is None or architecture.get("layers_unreached"):
         return None
     return model + 2 * (sum(matrices) - float(outside) - float(spared)) + attention
 
@@ -113,13 +116,32 @@ def _matrices(architecture: Architecture) -> tuple[float, float] | None:
     of_experts = architecture.get("expert_frozen"), architecture.get("expert_trainable")
     if frozen is None or trainable is None or None in of_experts:
         return None
-    if not any(of_experts):
-        return float(frozen), float(trainable)
-    experts, used = architecture.get("experts"), architecture.get("experts_per_token")
-    if not experts or used is None:
+    used = _used_experts(architecture) if any(of_experts) else 0.0
+    if used is None:
         return None
-    frozen_used, trainable_used = (float(count or 0) * used / experts for count in of_experts)
+    frozen_used, trainable_used = (float(count or 0) * used for count in of_experts)
     return float(frozen) + frozen_used, float(trainable) + trainable_used
+
+
+def _used_experts(architecture: Architecture) -> float | None:
+    """Return the share of a layer's experts that a token passes."""
+    experts, used = architecture.get("experts"), architecture.get("experts_per_token")
+    return used / experts if experts and used is not None else None
+
+
+def _left_out(architecture: Architecture, attention: float) -> float | None:
+    """Return the FLOPs of the gradients that nobody needs; `attention` are the FLOPs of attention in the forward pass.
+
+    A file of an older version does not have these facts. Then every gradient counts, as it did in that version.
+    """
+    matrices, of_experts, of_attention = (
+        architecture.get(name, 0) for name in ("unreached", "expert_unreached", "attention_unreached")
+    )
+    used = _used_experts(architecture) if of_experts else 0.0
+    if matrices is None or of_experts is None or of_attention is None or used is None:
+        return None
+    products = 2 * float(architecture["attention_width"])  # in the forward pass, in units of `attention_unreached`
+    return 2 * (float(matrices) + float(of_experts) * used) + attention * float(of_attention) / products
 
 
 def _attention_forward(

@@ -23,8 +23,8 @@ SOURCES = WORKERS / "instrument"
 # The name of the instrument's file in a run's folder. `-m` searches this folder for modules, but no module can have this name.
 FILE_NAME = "tunebench-instrument.py"
 PARTS = (
-    *("architecture", "clocks", "compilations", "counting", "ending", "meter"),
-    *("recorder", "settings", "stages", "stopping", "tracker"),
+    *("architecture", "backward", "clocks", "compilations", "counting", "ending"),
+    *("meter", "recorder", "settings", "stages", "stopping"),
 )
 TOKEN_SPEED = "train_tokens_per_second"
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 trainer_utils = pytest.importorskip("transformers.trainer_utils")
-import tracker as trackers  # noqa: E402
+import stages  # noqa: E402
 from stages import Memory  # noqa: E402
 
 MIB = 2**20
@@ -108,7 +108,7 @@ def on_gpu(work: list[list[tuple[str, int]]], *, light: bool) -> tuple[dict[str,
         patch.setattr(trainer_utils, "gc", SimpleNamespace(collect=lambda: None))
         memory = Memory()
         original = trainer_utils.TrainerMemoryTracker
-        tracker = (trackers.light(original, memory) if light else original)(False)
+        tracker = (stages.light(original, memory) if light else original)(False)
         torch.cuda.take(3 * MIB)
         metrics = Trainer(tracker, memory, work, resets=light).train()
         return {name: value for name, value in metrics.items() if "_gpu" in name}, memory
@@ -206,7 +206,7 @@ def test_memory_of_the_host_is_told_alike(threads: list[str]) -> None:
     memory = Memory()
     gc.collect()  # earlier tests' garbage, which the trackers would collect in the midst of what they measure
     native = OnCpu(trainer_utils.TrainerMemoryTracker(False)).train()
-    light = OnCpu(trackers.light(trainer_utils.TrainerMemoryTracker, memory)(False)).train()
+    light = OnCpu(stages.light(trainer_utils.TrainerMemoryTracker, memory)(False)).train()
     assert light.keys() == native.keys()
     assert "LightMemoryTracker.peak_monitor_func" in threads[-1]
     for metrics in (light, native):
@@ -219,13 +219,13 @@ def test_memory_of_the_host_is_told_alike(threads: list[str]) -> None:
 def test_where_the_kernel_keeps_no_peak_the_readings_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory()
     monkeypatch.setattr(memory, "restart_high_water", lambda: False)
-    metrics = OnCpu(trackers.light(trainer_utils.TrainerMemoryTracker, memory)(False)).train()
+    metrics = OnCpu(stages.light(trainer_utils.TrainerMemoryTracker, memory)(False)).train()
     assert 0 <= metrics["init_mem_cpu_peaked_delta"] < 8 * MIB
     assert metrics["train_mem_cpu_peaked_delta"] >= 0
 
 
 def test_a_tracker_that_was_not_asked_for_does_nothing() -> None:
-    tracker = trackers.light(trainer_utils.TrainerMemoryTracker, Memory())(True)
+    tracker = stages.light(trainer_utils.TrainerMemoryTracker, Memory())(True)
     tracker.start()
     tracker.stop_and_update_metrics({})
     assert not hasattr(tracker, "cpu")

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import architecture
+import backward
 import pytest
 import settings
 import torch
@@ -28,13 +29,13 @@ def model_of(kind: str = "llama", **changes: Any) -> Any:
 
 
 def read(model: Any) -> dict[str, Any]:
-    return architecture.read(SimpleNamespace(model=model))
+    return backward.read(SimpleNamespace(model=model), architecture)
 
 
 def reasons(model: Any) -> str:
     found = read(model)
     if found["unknown"]:
-        assert found["trainable"] is None or found["attention_width"] is None
+        assert None in (found["trainable"], found["attention_width"], found["unreached"])
     return "; ".join(found["unknown"])
 
 
@@ -44,6 +45,7 @@ def test_a_plain_model() -> None:
         "frozen": 0, "trainable": 3 * LAYER + HEAD, "expert_frozen": 0, "expert_trainable": 0, "experts": None,
         "experts_per_token": None, "outside_layers": HEAD, "spared": 3 * 64 * 128, "layers": 3, "heads": 4,
         "head_dim": 16, "kv_heads": 2, "attention_width": 3 * 64, "causal": True, "window": None, "unknown": [],
+        "unreached": 0, "expert_unreached": 0, "attention_unreached": 0, "layers_unreached": 0,
     }  # fmt: skip
     assert json.loads(json.dumps(found)) == found
 
@@ -134,9 +136,11 @@ def test_frozen_layers_below_the_trained_ones() -> None:
     model = model_of()
     for part in (model.model.embed_tokens, model.model.layers[0]):
         part.requires_grad_(False)
-    assert "before the first trainable weight" in reasons(model)
+    found = read(model)
+    assert (found["layers_unreached"], found["unreached"]) == (1, LAYER)
+    assert found["attention_unreached"] == 4 * 64
     model.enable_input_require_grads()
-    assert reasons(model) == ""
+    assert read(model)["unreached"] == 0
 
 
 @pytest.mark.parametrize("kind", ["IA3", "PROMPT_TUNING"])

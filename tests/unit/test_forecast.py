@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import architecture
+import backward
 import pytest
 from arguments import Own
 from factories.results import ended, experiment
@@ -113,9 +114,16 @@ def test_every_type_has_a_peak() -> None:
         ("tiny-llama", "all-linear"),
         ("tiny-moe", None),
         ("tiny-moe", ("q_proj", "v_proj")),
+        ("tiny-moe", ("o_proj",)),
+        ("tiny-llama", ("k_proj",)),
+        ("tiny-llama", ("v_proj",)),
+        ("tiny-llama", ("o_proj", "down_proj")),
+        ("tiny-llama", ("up_proj",)),
+        ("tiny-llama", ("down_proj",)),
     ],
 )
-def test_the_work_is_that_of_the_built_model(model: str, adapter: Any) -> None:
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_the_work_is_that_of_the_built_model(model: str, adapter: Any, checkpointed: bool) -> None:
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
@@ -127,11 +135,12 @@ def test_the_work_is_that_of_the_built_model(model: str, adapter: Any) -> None:
         real = get_peft_model(
             real, LoraConfig(r=4, target_modules=adapter if adapter == "all-linear" else list(adapter))
         )
+    if checkpointed:
         real.enable_input_require_grads()
-    found = architecture.read(SimpleNamespace(model=real))
+    found = backward.read(SimpleNamespace(model=real), architecture)
     arguments: dict[str, Text] = {"peft_method": "lora", "r": "4", "target_modules": adapter} if adapter else {}
     shape = read_shape(f"config:{model}", arguments, revision=None, hub="")
-    ours = work.architecture(shape, adapters_of(arguments, shape))
+    ours = work.architecture(shape, adapters_of(arguments, shape), checkpointed=checkpointed)
     assert model_flops_per_token(ours, squares_per_token=512) == model_flops_per_token(found, squares_per_token=512)
 
 

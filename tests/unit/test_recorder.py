@@ -108,10 +108,10 @@ def without_a_second(name: str) -> Any:
     if name == "meter":
         module.EVERY_S = math.inf
     if name == "architecture":
-        module.read, module.recomputation = (
-            (lambda trainer: f"of {len(trainer.losses)} weights"),
-            lambda trainer: "none",
-        )
+        module.recomputation = lambda trainer: "none"
+    if name == "backward":
+        module.read = lambda trainer, architecture: f"{len(trainer.losses)} weights"
+        module.when_training_begins = lambda facts, trainer, architecture: f"{facts} of {type(trainer).__name__}"
     return module
 
 
@@ -121,7 +121,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 def test_what_flops_depend_on_is_among_the_settings(tmp_path: Path) -> None:
     settings = trained(tmp_path, [3.0, 2.0])["settings"]
-    assert (settings["architecture"], settings["recomputation"]) == ("of 2 weights", "none")
+    assert (settings["architecture"], settings["recomputation"]) == ("2 weights of Trainer", "none")
 
 
 def test_losses_and_final_metrics_are_told_apart(tmp_path: Path) -> None:

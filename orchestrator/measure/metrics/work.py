@@ -15,8 +15,8 @@ WORK = (
         "FLOP/token",
         (
             "Operations per processed token that the mathematics of training needs. A trained matrix counts 6 × its weights, and a "
-            "frozen matrix (such as the base model's under LoRA) 4 × its weights. The lm_head counts, the embedding look-up does "
-            "not. Only the experts that a token uses count. Attention counts 12 × Σ over layers of (query "
+            "frozen matrix (such as the base model's under LoRA) 4 × its weights. Each counts 2 × less if nothing before it is "
+            "trained. The lm_head counts, the embedding look-up does not. Only the experts that a token uses count. Attention counts 12 × Σ over layers of (query "
             "heads × head dim) × s, where s = Σ sᵢ² ÷ Σ sᵢ over samples. For causal attention, half of this counts."
         ),
         unit="FLOP/token",
@@ -25,7 +25,7 @@ WORK = (
         leaves_out=(
             "Recomputation, norms, activations, rotary embeddings, softmax, the loss, the optimizer. "
             "Quantised weights count as the numbers that they represent. Missing for architectures that "
-            "Tunebench does not know, adapters other than plain LoRA, frozen layers below all trained layers, "
+            "Tunebench does not know, adapters other than plain LoRA, a first trained layer of unknown order, "
             "and sequences that may be longer than a sliding window."
         ),
     ),

@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.measure.flops import model_flops_per_token
 from orchestrator.plan.cells import ACCUMULATION, BATCH, TRAINER_BATCH_DEFAULT
 from orchestrator.plan.forecast.memory_fit.adapters import Adapters, adapters_of
+from orchestrator.plan.forecast.memory_fit.launch import is_checkpointed
 from orchestrator.plan.forecast.memory_fit.read_argument import whole, word
 from orchestrator.plan.forecast.memory_fit.shapes import ModelShape, NotKnown, hub_folder, read_shape
 from orchestrator.records import Device, Experiment, Text
@@ -42,17 +43,19 @@ def work_of(experiment: Experiment) -> Work:
     hub = hub_folder(experiment.env)
     shape = read_shape(experiment.model, arguments, revision=word(arguments, "revision"), hub=hub)
     length = whole(arguments, "max_seq_len", None)
-    per_token = model_flops_per_token(
-        architecture(shape, adapters_of(arguments, shape)), squares_per_token=length, longest=length
-    )
+    facts = architecture(shape, adapters_of(arguments, shape), checkpointed=is_checkpointed(experiment))
+    per_token = model_flops_per_token(facts, squares_per_token=length, longest=length)
     if per_token is None:
         raise NotKnown("sequences longer than the window of attention")
     rows = whole(arguments, BATCH, TRAINER_BATCH_DEFAULT) * whole(arguments, ACCUMULATION, 1)
     return Work(flops_per_step=per_token * rows * length, steps=_steps(experiment, arguments))
 
 
-def architecture(shape: ModelShape, adapters: Adapters | None) -> dict[str, Any]:
-    """Return those facts of `workers/instrument/architecture.py` that determine the FLOPs."""
+def architecture(shape: ModelShape, adapters: Adapters | None, *, checkpointed: bool = False) -> dict[str, Any]:
+    """Return those facts of `workers/instrument/architecture.py` and `backward.py` that determine the FLOPs.
+
+    With checkpointing, transformers makes gradients reach the embedding, so they reach every matrix.
+    """
     linear = sum(matrix.inputs * matrix.outputs for matrix in shape.matrices)
     everything = shape.layers * (linear + shape.router_parameters) + shape.embedding_parameters
     experts = shape.layers * shape.expert_parameters
@@ -68,6 +71,23 @@ def architecture(shape: ModelShape, adapters: Adapters | None) -> dict[str, Any]
         "attention_width": shape.layers * shape.query_width,
         "causal": True,
         "window": shape.window,
+        **(_unreached(shape, adapters) if adapters and not checkpointed else {}),
+    }
+
+
+def _unreached(shape: ModelShape, adapters: Adapters) -> dict[str, int]:
+    """Return the part of the first layer that gets no gradients, because no adapter comes before it."""
+    queries, keys, values = (name in adapters.targets for name in ("q_proj", "k_proj", "v_proj"))
+    cut: set[str] = set()
+    for names in (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",)):
+        if cut.isdisjoint(adapters.targets):
+            cut |= set(names)
+    matrices = (matrix for matrix in shape.matrices if matrix.name in cut)
+    ranks = {name: adapters.rank for name in adapters.targets}
+    products = (not queries) + (not keys) + (not values) + (not queries and not keys)
+    return {
+        "unreached": sum(matrix.inputs * (matrix.outputs + ranks.get(matrix.name, 0)) for matrix in matrices),
+        "attention_unreached": products * shape.query_width,
     }
 
 

@@ -37,7 +37,6 @@ OUTPUTS = ("o_proj", "c_proj", "out_proj", "dense")
 ONE_KIND_OF_WINDOW = {"full_attention", "sliding_attention"}
 OTHER_PATTERNS = ("attention_types", "attention_chunk_size", "window_size", "attention_window")
 PLAIN_LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
-INPUT_HOOKS = ("_require_grads_hook", "_require_grads_hooks")
 NORMS_BEHIND = {"post_feedforward_layernorm", "post_mlp_layernorm"}
 
 
@@ -85,7 +84,6 @@ def matrix_facts(model: Any) -> dict[str, Any]:
     check_adapter(model)
     all_matrices = list(matrices(model))
     path, layers = stack_of(model, config)
-    check_flow(model, layers[0])
     counts = {int(matrix.experts) for matrix in all_matrices if matrix.experts}
     per_token = getattr(config, "num_experts_per_tok", None)
     if len(counts) > 1 or (counts and not isinstance(per_token, int)):
@@ -117,18 +115,6 @@ def stack_of(model: Any, config: Any) -> tuple[str, Any]:
         if type(module).__name__ == "ModuleList" and len(module) == config.num_hidden_layers:
             return path, module
     raise Unknown("which layers are repeated")
-
-
-def check_flow(model: Any, first_layer: Any) -> None:
-    """Raise Unknown for a model whose gradients may fail to reach the first layer.
-
-    Gradients reach this layer if one of its weights or an embedding is trained, or if a hook makes its input require gradients.
-    """
-    tables = [module for module in model.modules() if is_a(module, "Embedding")]
-    trained = any(parameter.requires_grad for part in (first_layer, *tables) for parameter in part.parameters())
-    hooks = (vars(module).get(name) for module in model.modules() for name in INPUT_HOOKS)
-    if not trained and not any(hooks):
-        raise Unknown("how many layers come before the first trainable weight")
 
 
 def is_a(module: Any, name: str) -> bool:
@@ -204,7 +190,7 @@ def end_of(layer: Any) -> Optional[int]:
 
 def attention_facts(model: Any) -> dict[str, Any]:
     config = config_of(model)
-    named = [(module, sizes_of(module)) for module in model.modules() if "Attention" in type(module).__name__]
+    named = [(module, sizes_of(module)) for module in attentions(model)]
     modules, sizes = [module for module, size in named if size], [size for _, size in named if size]
     if not modules or len(modules) != config.num_hidden_layers:
         raise Unknown(f"{len(modules)} of {config.num_hidden_layers} layers have a known kind of attention")
@@ -222,6 +208,10 @@ def attention_facts(model: Any) -> dict[str, Any]:
         "causal": bool(causal.pop()),
         "window": window_of(config),
     }
+
+
+def attentions(model: Any) -> Iterator[Any]:
+    return (module for module in model.modules() if "Attention" in type(module).__name__)
 
 
 def sizes_of(attention: Any) -> Optional[tuple[int, int, int]]:

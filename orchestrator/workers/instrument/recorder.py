@@ -2,8 +2,8 @@
 
 The recorder adds a callback to the Trainer, and wraps the Trainer's `__init__` and `training_step`. It also wraps accelerate's
 function that sends a batch to the device. The recorder changes nothing else. It asks the Trainer only for an early end
-(`ending.py`). Each step goes to the meter (`meter.py`). `stages.py` reads memory at stages; `settings.py` and `architecture.py`
-read the settings. `instrument.py` makes the recorder and writes its results.
+(`ending.py`). Each step goes to the meter (`meter.py`). `stages.py` reads memory at stages; `settings.py`, `architecture.py` and
+`backward.py` read the settings. `instrument.py` makes the recorder and writes its results.
 
 What it leaves out: training without `transformers.Trainer`, and all but the last of several trainings in a process. If a callback
 of a training begins a second training, the rest of the first training is left out, too. If a derived Trainer's training step does
@@ -89,14 +89,16 @@ class Recorder:
     def patch(self, module: Any) -> None:
         """Put the recorder into `transformers.trainer`, which has just been imported."""
         self.stamp("imports_done")
-        self.setting_readers, self.architecture, self.endings = map(self.load, ("settings", "architecture", "ending"))
+        self.setting_readers, self.endings = map(self.load, ("settings", "ending"))
+        self.architecture, self.backward = map(self.load, ("architecture", "backward"))
         self.clocks, self.meters = map(self.load, ("clocks", "meter"))
         self.counting, self.compilations = map(self.load, ("counting", "compilations"))
         module.DEFAULT_CALLBACKS.append(type("TunebenchCallback", (module.TrainerCallback,), self.events()))
         if self.tracker:
-            trackers = self.load("tracker")
-            tracker = trackers.always_on(module.TrainerMemoryTracker)
-            module.TrainerMemoryTracker = trackers.light(tracker, self.memory) if self.tracker == "light" else tracker
+            tracker = self.stages.always_on(module.TrainerMemoryTracker)
+            module.TrainerMemoryTracker = (
+                self.stages.light(tracker, self.memory) if self.tracker == "light" else tracker
+            )
         self.patch_building(module.Trainer)
         if not self.off:
             self.patch_steps(module.Trainer)
@@ -122,7 +124,7 @@ class Recorder:
             build(trainer, *args, **kwargs)
             self.memory.peaks.note()
             stamps["trainer_built"] = time.time()
-            readers = {**self.setting_readers.BUILT, "architecture": self.architecture.read}
+            readers = {**self.setting_readers.BUILT, "architecture": self.built_architecture}
             settings = self.setting_readers.read(readers, trainer)
             self.built = [built for built in self.built if built.trainer() is not None]
             self.built.append(Built(weakref.ref(trainer), settings, stamps))
@@ -130,6 +132,12 @@ class Recorder:
                 self.take(self.built[-1])
 
         kind.__init__ = init
+
+    def built_architecture(self, trainer: Any) -> Any:
+        return self.backward.read(trainer, self.architecture)
+
+    def trained_architecture(self, trainer: Any) -> Any:
+        return self.backward.when_training_begins(self.settings["architecture"], trainer, self.architecture)
 
     def take(self, built: Built) -> None:
         self.settings = dict(built.settings)
@@ -184,7 +192,9 @@ class Recorder:
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.reset()
         self.state = state
-        own = {"recomputation": self.architecture.recomputation, "gpu": self.stages.gpu}
+        own = {
+            "recomputation": self.architecture.recomputation, "gpu": self.stages.gpu, "architecture": self.trained_architecture,
+        }  # fmt: skip
         trainer = self.training(state)
         self.settings.update(self.setting_readers.read({**self.setting_readers.PREPARED, **own}, trainer))
         self.gpu = self.settings.pop("gpu")

@@ -20,7 +20,7 @@ from orchestrator.plan.data import hub_model, published_models
 from orchestrator.records import Text
 from orchestrator.trainers.argument_values import MODEL_CONFIG
 
-# The defaults of each family for fields that a configuration leaves out, in addition to COMMON. A family without one of the fields in
+# The defaults of each family for fields that a configuration leaves out, in addition to COMMON. A family without a field of
 # BIASES ignores that field.
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "llama": {"vocab_size": 32000, "intermediate_size": 11008, "attention_bias": False, "mlp_bias": False},
