@@ -11,7 +11,9 @@ torch may stop this repetition before a layer's last matrix, that matrix is left
 computes.
 
 Left out: norms, activations, rotary embeddings, softmax, the loss and the optimizer, which are under 1 % of a real model's work;
-and work that a kernel repeats by itself, as flash attention does. Gradients that nobody needs do not count: if the embedding is frozen, no gradient is computed
+and work that a kernel repeats by itself, as flash attention does.
+
+Gradients that nobody needs do not count: if the embedding is frozen, no gradient is computed
 for the input of the first trained matrix, nor for anything before it (`workers/instrument/backward.py`).
 
 An unknown number is None, never a guess. A number is unknown if `workers/instrument/architecture.py` could not read a fact; if

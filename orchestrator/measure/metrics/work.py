@@ -16,7 +16,8 @@ WORK = (
         (
             "Operations per processed token that the mathematics of training needs. A trained matrix counts 6 × its weights, and a "
             "frozen matrix (such as the base model's under LoRA) 4 × its weights. Each counts 2 × less if nothing before it is "
-            "trained. The lm_head counts, the embedding look-up does not. Only the experts that a token uses count. Attention counts 12 × Σ over layers of (query "
+            "trained. The lm_head counts, the embedding look-up does not. "
+            "Only the experts that a token uses count. Attention counts 12 × Σ over layers of (query "
             "heads × head dim) × s, where s = Σ sᵢ² ÷ Σ sᵢ over samples. For causal attention, half of this counts."
         ),
         unit="FLOP/token",
