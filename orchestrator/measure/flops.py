@@ -13,7 +13,7 @@ computes.
 Left out: norms, activations, rotary embeddings, softmax, the loss and the optimizer, which are under 1 % of a real model's work;
 and work that a kernel repeats by itself, as flash attention does.
 
-Gradients that nobody needs do not count: if the embedding is frozen, no gradient is computed
+Gradients without a use do not count: if the embedding is frozen, no gradient is computed
 for the input of the first trained matrix, nor for anything before it (`workers/instrument/backward.py`).
 
 An unknown number is None, never a guess. A number is unknown if `workers/instrument/architecture.py` could not read a fact; if
@@ -132,7 +132,7 @@ def _used_experts(architecture: Architecture) -> float | None:
 
 
 def _left_out(architecture: Architecture, attention: float) -> float | None:
-    """Return the FLOPs of the gradients that nobody needs; `attention` are the FLOPs of attention in the forward pass.
+    """Return the FLOPs of the gradients that are not computed; `attention` are the FLOPs of attention in the forward pass.
 
     A file of an older version does not have these facts. Then every gradient counts, as it did in that version.
     """
