@@ -34,13 +34,17 @@ NO_NOISE = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """The runs of one pair that have a metric, in the order of time, and the rule of this metric."""
+    """The runs of one pair that have a metric, in the order of time, and the rule of this metric.
+
+    `never_steady` means that the only run of the new side had no steady state.
+    """
 
     label: str
     rule: Rule
     base: tuple[Run, ...]
     new: tuple[Run, ...]
     first_runs: FirstRuns = FirstRuns.COUNTED
+    never_steady: bool = False
 
 
 def without_cold_runs(samples: Sequence[Sample], *, by_campaign: bool) -> tuple[list[Sample], list[str]]:

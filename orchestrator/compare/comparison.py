@@ -44,14 +44,15 @@ class FirstRuns(StrEnum):
 class Run:
     """One ok run. `numbers` maps metrics to values. `started_at` is in seconds since the epoch, or None if it is unknown.
 
-    `ended_early` is true if `measure:` ended the run before its last planned step. `logged_losses` is a text in the format of
-    `measure.losses`.
+    `ended_early` is true if `measure:` ended the run before its last planned step. `never_steady` is true if no steady state was
+    found in the run, so that it has no speed. `logged_losses` is a text in the format of `measure.losses`.
     """
 
     repeat: int
     numbers: Mapping[str, float]
     started_at: float | None = None
     ended_early: bool = False
+    never_steady: bool = False
     logged_losses: str | None = None
 
 

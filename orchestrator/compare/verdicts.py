@@ -179,6 +179,7 @@ def _samples(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Sample]:
             rule=rule,
             base=tuple(run for run in base if rule.metric in run.numbers),
             new=tuple(run for run in new if rule.metric in run.numbers),
+            never_steady=len(new) == 1 and new[0].never_steady,
         )
         for rule in (held if rules.metrics else one_headline(held))
     ]

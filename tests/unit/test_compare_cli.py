@@ -18,7 +18,7 @@ from factories.cases import cases
 from factories.results import BASE, ended, failed, stored
 
 from orchestrator.compare.view import as_json
-from orchestrator.records import DataSpec, Experiment, RunRecord
+from orchestrator.records import Caveat, CaveatKind, DataSpec, Experiment, RunRecord
 
 COMPAT = Path(__file__).parent.parent / "golden" / "compat"
 A100 = COMPAT / "refs" / "a100_80gb.csv"
@@ -309,6 +309,15 @@ def test_a_speed_that_every_new_run_lost_is_missing(compare: Call, tmp_path: Pat
     assert code == 1 and "worse: 1 missing" in out and "measured only on base" in out
     assert "device_peak_used_bytes: only base has it" in err and "tokens_per_s" not in err
     assert compare(*reversed(sides))[0] == 0, "that base lacks it is no fault of the new side"
+
+
+def test_a_single_run_without_a_steady_state_asks_for_more_runs(compare: Call, tmp_path: Path) -> None:
+    refused = Caveat(kind=CaveatKind.NOT_LEVEL, detail="the second half is 5 % slower")
+    base = [ended(BASE, 1, tokens_per_s=1000.0, train_loss=2.0)]
+    new = [replace(ended(BASE, 1, train_loss=2.0), started_at=1.8e9, warnings=(refused,))]
+    sides = stored(tmp_path / "base", (BASE, base)), stored(tmp_path / "new", (BASE, new))
+    code, out, _ = compare(*sides, width=200)
+    assert code == 3 and "no steady state in the only run of the new side, perhaps 5% worse, needs about 1 more" in out
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "markdown"])

@@ -350,7 +350,7 @@ def test_a_row_opens_on_the_runs_of_both_sides(made: str) -> None:
     assert base == {
         "name": "base",
         "status": "ok",
-        "wall": ", ".join(show(SPEED, one) for one in (900.0, 1100.0, 1000.0)),
+        "wall": ", ".join(show(SPEED, one) for one in (970.0, 1030.0, 1000.0)),
     }
     broken = table["details"][column(table, "experiment").index("broken")]["runs"][1]
     assert broken["status"] == "failed" and "oom_cuda" in broken["cause"]

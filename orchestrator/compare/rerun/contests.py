@@ -58,7 +58,7 @@ def _on_hopeless_rows(pair: Undecided, max_runs: int) -> Iterator[str]:
         limit = f"--max-runs is {max_runs}"
         yield f"{metric:.200} gets no more runs: it would need about {needs} more per side, and {limit}"
     if pair.runs is None and not pair.hopeless:
-        yield "it is unknown how many runs would settle it; --runs N makes N more per side"
+        yield "even 100 more per side would hardly settle it; --runs N makes N more per side"
 
 
 def _sides(pair: Undecided, *, runs: int, ignore: Collection[str], here: Here) -> Iterator[tuple[str, Ready | Refused]]:

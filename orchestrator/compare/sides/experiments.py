@@ -27,6 +27,7 @@ _DOUBTS = {
     CaveatKind.CONTAMINATED: "on GPUs that other processes used",
     CaveatKind.THROTTLED: "on GPUs with reduced clocks",
 }
+_UNSTEADY = (CaveatKind.NO_STEADY_SPEED, CaveatKind.NOT_LEVEL)
 UNREADABLE = "unreadable"
 
 
@@ -90,6 +91,7 @@ def _run(row: Row) -> Run:
         numbers=numbers,
         started_at=_time(row.outcome.get("started_at")),
         ended_early=isinstance(stopped, str) and stopped != "",
+        never_steady=any(caveat.kind in _UNSTEADY for caveat in row.warnings),
         logged_losses=logged if isinstance(logged, str) else None,
     )
 

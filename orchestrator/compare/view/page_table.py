@@ -97,7 +97,7 @@ def _numbers(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     of_interval = "Interval of the change; sorted by its lower end."
     yield column("interval", of_interval, low, lambda row: wording.interval(row.ratio), label="95 % interval")
     yield column("p", "p value, corrected over all rows of the metric.", lambda row: row.p_adjusted, _p)
-    of_needs = "About how many more runs per side would settle it."
+    of_needs = "About how many more runs per side would settle it with a chance of 80 %."
     yield column("needs", of_needs, lambda row: row.needs, lambda row: f"{row.needs}")
 
 
