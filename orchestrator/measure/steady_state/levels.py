@@ -32,8 +32,8 @@ _POINTS, _SHORTEST, _CLIP, _FLOOR = 300, 3, 10.0, 0.001
 # The variance of a mean of correlated steps ÷ that of independent steps: (1 + r) ÷ (1 - r) at r = 0.5.
 _CORRELATION_FACTOR = 3.0
 # The halves of a run must differ by more than 3 times the noise. The odd stretch is chosen from thousands of stretches, so its
-# limit is higher. In simulations with 2 % of noise (AR(1), 0.5), chance exceeded it in 2 % of the runs of 20 steps, and in under 1 %
-# of the runs of 40 to 300 steps.
+# limit is higher. In simulations with 2 % of noise (AR(1), 0.5), chance exceeded it in 2 % of the runs of 20 steps, and in under
+# 1 % of the runs of 40 to 300 steps.
 _HALVES, _STRETCHES = 3, 4
 _LEAST_STEPS, _LEAST_SHARE, _BLOCKS = 5, 0.1, 100
 # The search clips a block's distance from the median at this many units of `spread`, or at this share of the median.
