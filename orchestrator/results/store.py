@@ -94,8 +94,7 @@ class Store:
         experiments = list(experiments)
         for experiment in experiments:
             self._add_one(experiment)
-        suite = self.suite()
-        known = suite.get("experiments", [])
+        suite, known = self.suite(), self._listed()
         merged = list(dict.fromkeys([*known, *(experiment.id for experiment in experiments)]))
         if merged != known:
             writing.replace(self.root / SUITE_FILE, json.dumps({**suite, "experiments": merged}, indent=2) + "\n")

@@ -104,6 +104,15 @@ def test_experiments_keep_the_order_they_were_asked_for(store):
     assert [one.experiment.arguments["x"] for one in store.contents().experiments] == ["b", "a", "c"]
 
 
+@pytest.mark.parametrize("listed", [None, 5, "text", {"a": 1}, [["nested"], {"a": 1}, 5, None]], ids=str)
+def test_a_list_of_experiments_that_is_none_is_written_anew(store, listed):
+    """What is no text in the list is left out, whoever wrote it."""
+    path = store.root / "suite.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "experiments": listed}))
+    store.add([experiment()])
+    assert json.loads(path.read_text())["experiments"] == [experiment().id]
+
+
 def test_an_id_stands_for_one_measurement(store):
     store.add([experiment()])
     store.add([experiment(repeats=5, timeout_s=3.0, tags=("new",), data_path="/elsewhere")])
