@@ -45,7 +45,7 @@ def command_beside_campaign(scene: Scene, command: tuple[str, ...], how: str) ->
         if how != "beside":
             time.sleep(0.15 + 0.3 * at)
             send(one.pid, signal.SIGKILL if how == "killed" else signal.SIGINT)
-            scene.codes.update((-9, -2))  # a Ctrl-C before Python has begun ends it by the signal
+            scene.codes.update((-9, -2))  # a Ctrl-C during the import ends it by the signal
         scene.ended(one)
     assert scene.ended(child).code == 0
     check_complete(scene, 6)
