@@ -146,6 +146,14 @@ def read_lines(path: Path, *, limit: int, longest: int) -> Iterator[bytes]:
             whole = ended
 
 
+def resolved(path: Path) -> Path:
+    """Return the absolute path without links. Keep a loop of links unchanged.
+
+    For a loop, `Path.resolve` raises RuntimeError before Python 3.13.
+    """
+    return Path(os.path.realpath(path))
+
+
 def read_json(path: Path, *, limit: int, finite: bool = True) -> Any:
     """Return the JSON value in a file. Raise Unreadable if the JSON is invalid, too deep, or contains half characters.
 

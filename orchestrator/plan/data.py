@@ -25,6 +25,7 @@ from orchestrator.errors import ConfigError, PreparationError, suggestion
 from orchestrator.files import content, reading
 from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import is_utf8, with_bytes
+from orchestrator.files.reading import resolved
 from orchestrator.records import DataSpec, Text
 
 if TYPE_CHECKING:  # `memory_fit` imports this module and must not load pydantic
@@ -187,7 +188,7 @@ def find_local(name: str, base: Path) -> Path | None:
     """
     for candidate in (base / os.path.expanduser(name), Path(name)):
         if os.path.exists(candidate):  # Path.exists would raise an error if a name is too long
-            return candidate.resolve()
+            return resolved(candidate)
     return None
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.errors import ResultsError, SelectionError, suggestion
+from orchestrator.files.reading import resolved
 from orchestrator.report.format import Format
 from orchestrator.results import folder as results_folder
 from orchestrator.results.store import Store
@@ -215,7 +216,7 @@ def writer(folders: Sequence[Path], output: Path | None) -> Write | None:
     not make.
     """
     own = folders[0] if len(folders) == 1 and results_folder.is_ours(folders[0]) else None
-    if output is not None and (own is None or output.resolve() != own.resolve()):
+    if output is not None and (own is None or resolved(output) != resolved(own)):
         return _aside(output, folders)
     return None if own is None else Store.resume(own).write
 
@@ -227,6 +228,6 @@ def _aside(output: Path, folders: Sequence[Path]) -> Write:
     if results_folder.read_ours(output / MARKER) is None:
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise ResultsError(f"--output {output}: the folder has other files; name a new or an empty folder")
-        mark = {"tool": results_folder.TOOL, "report_of": [str(folder.resolve()) for folder in folders]}
+        mark = {"tool": results_folder.TOOL, "report_of": [str(resolved(folder)) for folder in folders]}
         results_folder.write_into(output, MARKER, json.dumps(mark, indent=2) + "\n")
     return partial(results_folder.write_into, output)

@@ -56,6 +56,27 @@ def test_a_path_that_is_too_long_is_said(command: str, path: str, tmp_path: Path
     assert len(said) == 1, err[:2000]
 
 
+TO_LOOP = (
+    "history loop",
+    "report loop",
+    "report --output loop results",
+    "bundle --output loop results",
+    "export --to tensorboard --dest loop results",
+    "export --to mlflow --dest loop results",
+    "plan loop/s.yaml",
+)
+
+
+def test_a_link_that_leads_to_itself_is_a_sentence(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "s.yaml").write_text(SCENARIO.format(name="a"))
+    assert call(tmp_path, "run", "s.yaml", "--yes")[0] == 0
+    (tmp_path / "loop").symlink_to("loop")
+    for command in TO_LOOP:
+        code, _, err = call(tmp_path, *command.split())
+        assert code == 2 and "Traceback" not in err, f"{command}: {err[-500:]}"
+        assert len([line for line in err.splitlines() if line.startswith("error: ") and "loop" in line]) == 1, err
+
+
 def test_the_sentence_has_the_name_and_the_cure(tmp_path: Path, call: Call) -> None:
     code, _, err = call(tmp_path, "status", LONG)
     assert code == 2

@@ -20,6 +20,7 @@ from orchestrator.compare.sides import read as sides
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import OrchestratorError, ResultsError
 from orchestrator.files.printable_text import counted
+from orchestrator.files.reading import resolved
 from orchestrator.results.folder import SUITE_FILE
 
 MOST_CAMPAIGNS = 1000
@@ -105,7 +106,7 @@ def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
     every: list[tuple[Path, bool]] = []
     for place in places:
         every += [(inner, False) for inner in _inside(place)] or [(place, True)]
-    if len({place.resolve() for place, _ in every}) < len(every):
+    if len({resolved(place) for place, _ in every}) < len(every):
         raise ResultsError("The same folder or file is named twice, so its campaign would count twice; name it once.")
     if len(every) > MOST_CAMPAIGNS:
         raise ResultsError(f"{len(every):,} campaigns are named; name at most {MOST_CAMPAIGNS:,}.")
@@ -123,7 +124,7 @@ def _inside(place: Path) -> list[Path]:
     return [
         inner
         for inner in sorted(place.iterdir())
-        if not (inner.is_symlink() and inner.resolve().parent == place.resolve())
+        if not (inner.is_symlink() and resolved(inner).parent == resolved(place))
         and (folders.holds_results(inner) or (inner / SUITE_FILE).is_file())
     ]
 

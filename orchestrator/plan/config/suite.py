@@ -17,6 +17,7 @@ from typing import Any
 from orchestrator.errors import ConfigError, Problem, SelectionError, suggestion
 from orchestrator.files.package import PACKAGE
 from orchestrator.files.printable_text import is_utf8, shell_word, with_bytes
+from orchestrator.files.reading import resolved
 from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.argument_text import argument_texts
 from orchestrator.plan.config.check import check, misplaced
@@ -198,7 +199,7 @@ def _find(given: Path | None, scenarios: Path, name: str, shipped: list[str]) ->
     found = (folder for folder in others if name == "frameworks" and (folder / "CONTENTS.yaml").exists())
     if folder := next(found, None):
         return folder
-    if scenarios.parent.resolve() != shipped_folder():
+    if resolved(scenarios.parent) != shipped_folder():
         shipped.append(name)
     return shipped_folder() / name
 

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from orchestrator.errors import ConfigError, Problem, SelectionError
+from orchestrator.files.reading import resolved
 from orchestrator.machine.provenance import Machine
 from orchestrator.monitors import perturbing
 from orchestrator.plan import checks
@@ -175,14 +176,14 @@ class Expansion:
         of_frameworks = (name for framework in self.frameworks.values() if framework for name in framework.arguments)
         given = {*self.layers.lower, *self.layers.upper, *self.axes, *of_frameworks}
         self._refuse(checks.custom(self.scenario, given, withheld=self.suite.defaults))
-        return replace(self.scenario.custom.record(), folder=str(self.suite.document.file.parent.resolve()))
+        return replace(self.scenario.custom.record(), folder=str(resolved(self.suite.document.file.parent)))
 
     @cached_property
     def script(self) -> Script | None:
         """The scenario's own script or module, which must exist."""
         if self.trainer.name != own_script.TRAINER:
             return None
-        script = own_script.record(self.scenario, self.suite.document.file.parent.resolve())
+        script = own_script.record(self.scenario, resolved(self.suite.document.file.parent))
         self._refuse(own_script.missing(script))
         return script
 

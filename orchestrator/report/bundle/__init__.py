@@ -70,9 +70,9 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
 
     Raise OrchestratorError if the folder is not a results folder, or if the output file exists already.
     """
-    root = Store.resume(folder).root.resolve()
+    root = reading.resolved(Store.resume(folder).root)
     target = output or Path(f"{root.name}-bundle.tar.gz")
-    if target.resolve().is_relative_to(root):
+    if reading.resolved(target).is_relative_to(root):
         raise OrchestratorError(
             f"{target} is in the results folder, which contains only results; name another --output"
         )

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact
 from orchestrator.report.export import to_mlflow, to_tensorboard, to_trackio, to_wandb
 from orchestrator.report.export.reading import read
@@ -34,7 +35,7 @@ def export(folder: Path, *, to: str, destination: str | None = None, project: st
     reading = read(folder)
     notes: list[str] = []
     new = already = 0
-    with _plain_errors(to), TARGETS[to](destination, project=project or folder.resolve().name) as tracker:
+    with _plain_errors(to), TARGETS[to](destination, project=project or resolved(folder).name) as tracker:
         for run in reading.runs:
             if tracker.has(run):
                 already += 1

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.files.printable_text import quoted
+from orchestrator.files.reading import resolved
 from orchestrator.report.export.tracker import Status, Tracker, TrackerRun, outside_of_results, package_of
 
 KEY_TAG, ADDRESS_VARIABLE = "tunebench.run", "MLFLOW_TRACKING_URI"
@@ -58,7 +59,7 @@ def _address(destination: str) -> tuple[str, str | None]:
     """
     if "://" in destination or destination == "databricks":
         return destination, None
-    folder = outside_of_results(Path(destination).resolve())
+    folder = outside_of_results(resolved(Path(destination)))
     if folder.exists() and not folder.is_dir():
         raise OrchestratorError(
             f"--dest {destination}: this is not a folder; name a folder, or an address such as http://…"

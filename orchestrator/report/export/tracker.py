@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.files.reading import resolved
 from orchestrator.results import folder as results_folder
 
 
@@ -113,7 +114,7 @@ def package_of(target: str) -> Iterator[None]:
 
 def outside_of_results(folder: Path) -> Path:
     """Return the folder. Raise OrchestratorError if it is in a results folder, because a results folder contains only results."""
-    absolute = folder.resolve()
+    absolute = resolved(folder)
     around = next((parent for parent in (absolute, *absolute.parents) if results_folder.is_ours(parent)), None)
     if around is not None:
         raise OrchestratorError(f"{folder} is in the results folder {around}; name another folder with --dest")

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from orchestrator.files import reading
 from orchestrator.files.printable_text import printable
+from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact, secret_variables
 from orchestrator.records import RunFolder
 from orchestrator.report.logs import log_end
@@ -48,7 +49,7 @@ class Folders:
         if len(roots) == 1:
             return Folders(roots={None: roots[0]})
         ends = {name: tuple(name.split("/")) for name in names}
-        paths = [(root, root.resolve().parts) for root in roots]
+        paths = [(root, resolved(root).parts) for root in roots]
         return Folders(
             roots={name: root for name, end in ends.items() for root, parts in paths if parts[-len(end) :] == end}
         )

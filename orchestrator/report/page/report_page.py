@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact
 from orchestrator.report.highlights import Highlight, HighlightKind
 from orchestrator.report.page import overview, runs, shell, table_data
@@ -59,7 +60,7 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
             body=shell.table_body(constant=rows.constant, notes=(*notes, *rows.notes)),
         ),
     ]
-    title = "Report: " + ", ".join(one_line(redact(root.resolve().name), width=60) for root in roots[:3])
+    title = "Report: " + ", ".join(one_line(redact(resolved(root).name), width=60) for root in roots[:3])
     return shell.document(title=title, sections=sections, data=shell.page_data(charts, rows.data))
 
 

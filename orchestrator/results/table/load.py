@@ -106,7 +106,7 @@ def of_rows(
 
 def _names(roots: Sequence[Path]) -> list[str]:
     """Return a name for each folder: the last parts of its path, as few as distinguish all folders."""
-    paths = [root.resolve() for root in roots]
+    paths = [reading.resolved(root) for root in roots]
     longest = max((len(path.parts) for path in paths), default=0)
     for depth in range(1, longest + 1):
         names = ["/".join(path.parts[-depth:]) for path in paths]

@@ -81,7 +81,8 @@ RULES = {"narrow": {"min": 2, "max": 4, "within": "0.0001%"}, "wide": {"min": 2,
 def adaptive_repeats(scene: Scene, rule: dict[str, object], how: str) -> None:
     """Adaptive repeats that are disturbed end with at least `min` and at most `max` runs that are ok, each once."""
     body = SAY + "for at in range(1, 31): say({'step': at, 'seconds': 0.005 + os.getpid() % 7 * 1e-4, 'tokens': 9})"
-    scene.scenario(body + "\ntime.sleep(0.2)", steps="stdout", numbers=2, repeats=rule)
+    body += "\ntime.sleep(0.2)"
+    scene.scenario(body, steps="stdout", numbers=2, repeats=rule)
     child = scene.started(begun=None)
     others = [scene.start("run", "scenarios.yaml", "--yes") for _ in range(2)] if how == "two-calls" else []
     reach(scene, child, "between")

@@ -265,7 +265,7 @@ def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
     if file is None:
         raise NotKnown(f"no config.json of {model} on this machine")
     try:
-        fields = reading.read_json(file.resolve(), limit=reading.RECORD_BYTES, finite=False)
+        fields = reading.read_json(reading.resolved(file), limit=reading.RECORD_BYTES, finite=False)
     except (OSError, ValueError) as error:
         raise NotKnown(f"{file} can't be read: {reading.reason(error)}") from error
     if not isinstance(fields, dict):
@@ -285,7 +285,9 @@ def _config_file(model: str, revision: str | None, hub: str) -> Path | None:
         stored = Path(hub).expanduser() / ("models--" + model.replace("/", "--"))
         name = revision or "main"
         pointer = stored / "refs" / name
-        commit = reading.read_text(pointer.resolve(), limit=_POINTER_BYTES).strip() if pointer.is_file() else name
+        commit = (
+            reading.read_text(reading.resolved(pointer), limit=_POINTER_BYTES).strip() if pointer.is_file() else name
+        )
         file = stored / "snapshots" / commit / "config.json"
         return file if file.is_file() else None
     except (OSError, ValueError, RuntimeError):  # an impossible file name, or an unknown home folder
