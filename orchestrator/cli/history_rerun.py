@@ -30,22 +30,25 @@ def history(
         list[str] | None, Option(help="Metrics to follow, separated by commas: METRIC or METRIC:lower.")
     ] = None,
     min_effect: Annotated[list[str] | None, Option(help="Smallest change to report: 0.02, or METRIC=0.05.")] = None,
+    error_rate: Annotated[
+        float, Option(help="Chance that a history shows a step if nothing changed, between 0 and 1.")
+    ] = 0.05,
     by: options.By = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Follow each experiment over many campaigns. Show when its level changed, and what else changed at that time."""
     from orchestrator.compare import rules
-    from orchestrator.compare.history import as_csv, campaigns, files, terminal, trends
-    from orchestrator.compare.history import as_json as document
+    from orchestrator.compare.history import as_csv, campaigns, files, findings, terminal, trends
     from orchestrator.compare.history.trend_page import trend_page
 
     files.refuse_foreign(output)
+    findings.check_error_rate(error_rate)
     judged = rules.parse(metrics=words(metrics), min_effect=words(min_effect))
     read, warnings = campaigns.read(places, by=words(by))
-    found = trends.history(read, rules=judged, by=words(by), warnings=warnings)
+    found = trends.history(read, rules=judged, by=words(by), error_rate=error_rate, warnings=warnings)
     for warning in found.warnings:
         tell(f"warning: {warning}")
-    text = document.text(found)
+    text = files.document(found)
     if as_json:
         print_raw([text])
     else:

@@ -46,10 +46,10 @@ def test_it_opens_draws_and_is_accessible(
 
     with opened(browser, folder, color_scheme=scheme, viewport=viewport) as (page, seen):
         draw_all(page)
-        assert page.locator("#steps .highlights li").count() == 3
+        assert page.locator("#steps .highlights li").count() == 4
         assert "better (+10" in page.locator("#chart-trend .summary").first.inner_text()
         drawn = page.locator("#chart-trend .plot .ytick").first.text_content() or ""
-        page.locator("#chart-trend .choices select").first.select_option(index=1)
+        page.locator("#chart-trend .choices select").first.select_option(index=2)
         expect(page.locator("#chart-trend .summary").first).to_contain_text("the last has 2,2")
         expect(page.locator("#chart-trend .plot .ytick").first).not_to_have_text(drawn)
         show_numbers(page.locator("#chart-trend"))

@@ -15,12 +15,15 @@ from typing import Any
 import pytest
 import typer
 from factories.results import BASE, ended, failed, stored
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator.cli import history_rerun
-from orchestrator.compare.history import as_csv, as_json, campaigns, files, terminal, trends, wording
-from orchestrator.compare.history.history import History, Kind, Series
+from orchestrator.compare.history import as_csv, campaigns, files, findings, repeats, terminal, trends, wording
+from orchestrator.compare.history.findings import Course
+from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series
 from orchestrator.compare.history.trend_page import trend_page
 from orchestrator.compare.rules import Rules, parse
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
@@ -302,6 +305,159 @@ def test_chained_changes_are_one_and_a_change_back_is_none(tmp_path: Path) -> No
     assert only(history(tmp_path)).points[1].changes == ()
 
 
+# Noise, all experiments together, and many series.
+
+
+def nights(
+    tmp_path: Path, speeds: Callable[[int, int], Sequence[float]], *, days: int = 12, experiments: int = 1, **more: Any
+) -> History:
+    """Return a history; `speeds` gives the speeds of a day and an experiment."""
+    every = [framework(f"framework-{number}") for number in range(experiments)]
+    for day in range(days):
+        cells = [(one, measured(one, day, speeds(day, number), **more)) for number, one in enumerate(every)]
+        stored(tmp_path / f"{day:02}", *cells)
+    return history(tmp_path)
+
+
+def test_a_cold_first_repeat_is_left_out_and_hides_no_step(tmp_path: Path) -> None:
+    rng = random.Random(2)
+
+    def speeds(day: int, _: int) -> list[float]:
+        level = 1000 * (1 if day < 9 else 0.95) * math.exp(rng.gauss(0, 0.004))
+        return [level * cold * math.exp(rng.gauss(0, 0.004)) for cold in (1 / rng.uniform(1.05, 1.14), 1, 1)]
+
+    found = nights(tmp_path, speeds)
+    series = only(found)
+    assert series.without_first and {point.runs for point in series.points} == {2}
+    assert [(step.at, step.kind) for step in series.steps] == [(9, Kind.WORSE)]
+    (said,) = found.warnings
+    assert said.startswith("the first repeat is left out of 1 series, because it was the slowest in most campaigns")
+    assert "The first repeat is left out" in trend_page(found) and ",2,first repeat," in as_csv.points(found)
+
+
+def test_a_first_repeat_that_is_like_the_others_stays(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    found = nights(tmp_path, lambda day, _: [1000 * math.exp(rng.gauss(0, 0.01)) for _ in range(3)])
+    assert not only(found).without_first and found.warnings == ()
+
+
+def test_a_small_step_of_all_experiments_is_a_step_of_the_mean(tmp_path: Path) -> None:
+    rng = random.Random(4)
+
+    def speeds(day: int, number: int) -> list[float]:
+        level = 1000 * (1 + number) * (1 if day < 9 else 0.97) * math.exp(rng.gauss(0, 0.015))
+        return [level * math.exp(rng.gauss(0, 0.003)) for _ in range(2)]
+
+    found = nights(tmp_path, speeds, experiments=8)
+    (fleet,) = found.fleet
+    (step,) = fleet.steps
+    assert (step.at, step.kind, fleet.label) == (9, Kind.WORSE, "all 8 experiments")
+    assert step.change == pytest.approx(-0.03, abs=0.012)
+    assert "all 8 experiments" in terminal.text(found, width=100) and "all 8 experiments" in as_csv.steps(found)
+    assert json.loads(files.document(found))["fleet"][0]["steps"][0]["change"] == pytest.approx(step.change)
+
+
+def test_a_large_step_of_one_experiment_is_not_a_step_of_all(tmp_path: Path) -> None:
+    found = nights(tmp_path, lambda day, number: [700.0 if number == 0 and day > 5 else 1000.0] * 2, experiments=4)
+    assert [len(series.steps) for series in found.series] == [1, 0, 0, 0]
+    assert found.fleet[0].steps == ()
+
+
+def test_first_steps_that_all_take_longer_are_told_below_the_effect_of_one(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    every = [framework(f"framework-{number}") for number in range(6)]
+    for day in range(12):
+        seconds = 20 * (1 if day < 10 else 1.4)
+        noisy = [(one, seconds * math.exp(rng.gauss(0, 0.03))) for one in every]
+        stored(tmp_path / f"{day:02}", *((one, measured(one, day, [1000.0], first_step_s=took)) for one, took in noisy))
+    found = history(tmp_path)
+    (fleet,) = (one for one in found.fleet if one.metric == "first_step_s")
+    assert [step.at for step in fleet.steps] == [10]
+    assert not any(series.steps for series in found.series)
+
+
+def test_an_experiment_that_joins_late_does_not_move_the_mean(tmp_path: Path) -> None:
+    slow, fast = framework("slow"), framework("fast")
+    late = framework("late")
+    for day in range(12):
+        cells = [(one, measured(one, day, [speed])) for one, speed in ((slow, 100.0), (fast, 1000.0))]
+        stored(tmp_path / f"{day:02}", *cells, *([(late, measured(late, day, [9000.0]))] if day > 5 else []))
+    (fleet,) = history(tmp_path).fleet
+    assert {round(point.value, 6) for point in fleet.points} == {round(fleet.points[0].value, 6)} and not fleet.steps
+
+
+def test_a_slow_drift_is_a_drift_and_not_a_step(tmp_path: Path) -> None:
+    rng = random.Random(6)
+    found = nights(tmp_path, lambda day, _: [1000 * math.exp(-0.005 * day + rng.gauss(0, 0.003))] * 2, days=20)
+    series = only(found)
+    (drift,) = series.drifts
+    assert not series.steps and (drift.since, drift.at, drift.kind) == (0, 19, Kind.WORSE)
+    assert drift.change == pytest.approx(math.expm1(-0.095), abs=0.01)
+    assert "1 slow drift" in terminal.text(found, width=100) and ",drift,worse," in as_csv.steps(found)
+    assert "Slow drifts" in trend_page(found)
+
+
+def test_what_is_a_step_in_one_series_is_suspicious_among_many() -> None:
+    noise = [0.0, 0.5, -0.5, 0.25, -0.25, 0.4, -0.4, 0.1, -0.1, 0.3, 2.6, 2.0, 2.4]
+    points = tuple(
+        Point(campaign=at, began_at=None, value=1000 * math.exp(-0.01 * value), interval=None, runs=1)
+        for at, value in enumerate(noise)
+    )
+    series = Series(label="one", key={}, id=None, metric="tokens_per_s", points=points)
+    course = Course(series=series, rule=parse().of("tokens_per_s"), effect=0.02, errors=(0.001,) * len(points))
+    as_one, among = (
+        findings.search(course, chance=findings.chance_per_series([course] * count, error_rate=0.05))
+        for count in (1, 2000)
+    )
+    assert [step.at for step in as_one.steps] == [10] and not as_one.suspicious
+    assert not among.steps and [step.at for step in among.suspicious] == [10]
+    found = History(
+        campaigns=tuple(Campaign(name=f"{at}", began_at=None, experiments=1) for at in range(len(points))),
+        series=(among,),
+        error_rate=0.05,
+        expected_false_steps=0.04,
+    )
+    assert "1 suspicious step (perhaps noise)" in terminal.text(found, width=100)
+    assert ",suspicious step,worse," in as_csv.steps(found) and "Suspicious steps" in trend_page(found)
+    assert "noise would show about 0.04 steps in 1 series (error rate 0.05)" in terminal.text(found, width=100)
+
+
+@given(st.integers(1, 2000), st.floats(0.001, 0.5), st.integers(4, 300))
+def test_all_series_together_have_at_most_the_error_rate(count: int, rate: float, campaigns_: int) -> None:
+    point = Point(campaign=0, began_at=None, value=1.0, interval=None, runs=1)
+    series = Series(label="", key={}, id=None, metric="tokens_per_s", points=(point,) * campaigns_)
+    course = Course(series=series, rule=parse().of("tokens_per_s"), effect=0.02, errors=())
+    chance = findings.chance_per_series([course] * count, error_rate=rate)
+    assert 1 - (1 - chance) ** count <= rate + 1e-9 and chance <= 0.01
+    assert findings.expected_false_steps([course] * count, chance=chance) <= count * chance + 1e-9
+
+
+@pytest.mark.parametrize("rate", ["0", "1", "-0.1", "nan"])
+def test_an_error_rate_is_a_chance(command: typer.Typer, archive: Path, tmp_path: Path, rate: str) -> None:
+    done = CliRunner().invoke(command, [str(archive), "--output", str(tmp_path / "out"), "--error-rate", rate])
+    assert isinstance(done.exception, SelectionError) and "--error-rate" in str(done.exception)
+
+
+@given(
+    st.dictionaries(st.tuples(st.integers(0, 6), st.integers(0, 3)), st.floats(-10, 10), min_size=1),
+    st.lists(st.floats(-5, 5), min_size=7, max_size=7),
+    st.lists(st.floats(-5, 5), min_size=4, max_size=4),
+)
+def test_shifts_of_campaigns_and_repeats_leave_no_noise(
+    noise: dict[tuple[int, int], float], rows: list[float], columns: list[float]
+) -> None:
+    """The variance between runs does not know how fast a campaign or a repeat is."""
+
+    def runs(with_shifts: bool) -> list[dict[int, float]]:
+        every: list[dict[int, float]] = [{} for _ in rows]
+        for (row, column), value in noise.items():
+            every[row][column] = math.exp((value + with_shifts * (rows[row] + columns[column])) / 20)
+        return every
+
+    plain, shifted = (repeats.variance_of_a_run(runs(one)) for one in (False, True))
+    assert shifted == pytest.approx(plain, abs=1e-5)
+
+
 # The texts.
 
 
@@ -325,7 +481,7 @@ def test_the_csv_files(tmp_path: Path, golden: Callable[[str, str], None], monke
 
 
 def test_the_json_document(found: History) -> None:
-    document = json.loads(as_json.text(found))
+    document = json.loads(files.document(found))
     assert (document["tool"], document["document"], document["schema_version"]) == ("tunebench", "history", 1)
     (step,) = document["series"][0]["steps"]
     assert step["change"] == pytest.approx(step["after"] / step["before"] - 1)
@@ -341,8 +497,8 @@ def page_data(page: str) -> Mapping[str, Any]:
 def test_the_page_has_a_chart_for_each_series_and_the_steps_in_words(found: History) -> None:
     page = trend_page(found)
     views = page_data(page)["charts"]["trend"]["views"]
-    assert len(views) == len(found.series) == len({tuple(view["at"]) for view in views})
-    assert len(views[0]["figure"]["layout"]["shapes"]) == len(found.series[0].steps)
+    assert len(views) == len(found.fleet) + len(found.series) == len({tuple(view["at"]) for view in views})
+    assert len(views[len(found.fleet)]["figure"]["layout"]["shapes"]) == len(found.series[0].steps) == 1
     for series, step in wording.newest_first(found):
         assert wording.step_text(series, step) in page
     assert "torch 2.12.0 → 2.13.0" in page
@@ -358,7 +514,7 @@ def test_names_and_versions_from_anywhere_are_text_and_nothing_else(tmp_path: Pa
         stored(tmp_path / f"{day}", (experiment, records))
     found = history(tmp_path)
     assert len(only(found).steps) == 1
-    page, shown, document = trend_page(found), terminal.text(found, width=200), as_json.text(found)
+    page, shown, document = trend_page(found), terminal.text(found, width=200), files.document(found)
     assert "<img" not in page and "</script><" not in page.replace("</script>\n<", "")
     for text in (page, shown, document):
         assert "\x1b" not in text and "\u202e" not in text
@@ -372,14 +528,14 @@ def test_a_page_has_room_for_as_many_series_as_it_says(found: History) -> None:
     )
     page = trend_page(many)
     assert len(page_data(page)["charts"]["trend"]["views"]) == 500
-    assert "300 more series without a step are in history.csv" in page
+    assert "302 more series without a step are in history.csv" in page
 
 
 # The folder.
 
 
 def test_a_history_is_written_over_an_older_one_and_over_nothing_else(found: History, tmp_path: Path) -> None:
-    texts = {files.JSON: as_json.text(found), files.STEPS: as_csv.steps(found)}
+    texts = {files.JSON: files.document(found), files.STEPS: as_csv.steps(found)}
     place = tmp_path / "made" / "history"
     assert files.write(place, texts) == [place / files.JSON, place / files.STEPS]
     files.write(place, {**texts, files.STEPS: "other\n"})
@@ -415,7 +571,7 @@ def command() -> typer.Typer:
 
 def test_the_command_writes_four_files_and_shows_the_steps(command: typer.Typer, archive: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(command, [str(archive), "--output", str(tmp_path / "out")], catch_exceptions=False)
-    assert done.exit_code == 0 and "4 steps, newest first" in done.stdout
+    assert done.exit_code == 0 and "5 steps, newest first" in done.stdout
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == [files.POINTS, files.PAGE, files.JSON, files.STEPS]
     again = CliRunner().invoke(

@@ -1,4 +1,4 @@
-"""Write a history as two CSV files: one row per campaign, experiment and metric, and one row per step.
+"""Write a history as two CSV files: one row per campaign, experiment and metric, and one row per step, drift or suspicious step.
 
 Numbers are in base units at full precision.
 """
@@ -15,31 +15,37 @@ from orchestrator.results.table.rows import Value
 
 POINTS = (
     *("campaign", "began_at", "experiment", "id", "metric", "unit"),
-    *("value", "low", "high", "runs", "level", "changes"),
+    *("value", "low", "high", "runs", "left_out", "level", "changes"),
 )
 STEPS = (
-    *("campaign", "began_at", "experiment", "id", "metric", "unit", "kind"),
-    *("change", "before", "after", "campaigns_before", "changes"),
+    *("campaign", "began_at", "experiment", "id", "metric", "unit", "finding", "kind"),
+    *("change", "before", "after", "campaigns_before", "expected_false_steps", "changes"),
 )
 
 
 def points(history: History) -> str:
     """Return the CSV file of the points.
 
-    `level` is the fitted level. `changes` lists the differences from the previous campaign. After these columns, there is a column
-    for each name of an experiment's key.
+    `level` is the fitted level. `left_out` says that the first repeat does not count. `changes` lists the differences from the
+    previous campaign. After these columns, there is a column for each name of an experiment's key.
     """
-    keys = dict.fromkeys(name for series in history.series for name in series.key if name not in POINTS)
-    rows = [_point(history, series, point) for series in history.series for point in series.points]
+    keys = dict.fromkeys(name for series in wording.every_series(history) for name in series.key if name not in POINTS)
+    rows = [_point(history, series, point) for series in wording.every_series(history) for point in series.points]
     return as_csv.rows_text(rows, (*POINTS, *keys))
 
 
 def steps(history: History) -> str:
-    """Return the CSV file of the steps, newest first.
+    """Return the CSV file of the steps, newest first, then of the drifts, then of the suspicious steps.
 
-    `change` is new ÷ old − 1. `campaigns_before` is the number of campaigns on the old level.
+    `change` is new ÷ old − 1. `campaigns_before` is the number of campaigns on the old level. A drift ends at its campaign, and
+    `campaigns_before` counts its other campaigns. `expected_false_steps` is the number for the whole history.
     """
-    return as_csv.rows_text([_step(history, series, step) for series, step in wording.newest_first(history)], STEPS)
+    rows = [
+        _step(history, series, step, finding)
+        for sort, finding in wording.SORTS.items()
+        for series, step in wording.newest_first(history, sort)
+    ]
+    return as_csv.rows_text(rows, STEPS)
 
 
 def _point(history: History, series: Series, point: Point) -> Mapping[str, Value]:
@@ -50,18 +56,21 @@ def _point(history: History, series: Series, point: Point) -> Mapping[str, Value
         "low": point.interval.low if point.interval else None,
         "high": point.interval.high if point.interval else None,
         "runs": point.runs,
+        "left_out": "first repeat" if series.without_first else None,
         "level": point.level,
     }
 
 
-def _step(history: History, series: Series, step: Step) -> Mapping[str, Value]:
+def _step(history: History, series: Series, step: Step, finding: str) -> Mapping[str, Value]:
     return {
         **_shared(history, series, series.points[step.at]),
+        "finding": finding,
         "kind": step.kind.value,
         "change": step.change,
         "before": step.before,
         "after": step.after,
         "campaigns_before": step.at - step.since,
+        "expected_false_steps": history.expected_false_steps,
     }
 
 

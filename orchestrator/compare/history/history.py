@@ -52,7 +52,10 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A change from one level to another. `at` is the first point on the new level. `since` is the first point on the old level."""
+    """A change from one level to another. `at` is the first point on the new level. `since` is the first point on the old level.
+
+    A drift is a slow change along a line. `since` is its first point, and `at` is its last point.
+    """
 
     at: int
     since: int
@@ -67,7 +70,11 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """A metric of an experiment over its campaigns, oldest first. `id` is the experiment's id in the last campaign, or None."""
+    """A metric of an experiment over its campaigns, oldest first. `id` is the experiment's id in the last campaign, or None.
+
+    `suspicious` has steps that noise may show too often among so many series. `without_first` means that the first repeat is left
+    out in all campaigns, because it was the slowest in most of them.
+    """
 
     label: str
     key: Mapping[str, Value]
@@ -75,13 +82,23 @@ class Series:
     metric: str
     points: tuple[Point, ...]
     steps: tuple[Step, ...] = ()
+    drifts: tuple[Step, ...] = ()
+    suspicious: tuple[Step, ...] = ()
+    without_first: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """The result of `tunebench history`. `warnings` are sentences about places that could not be read or are left out."""
+    """The result of `tunebench history`. `warnings` are sentences about places that could not be read or are left out.
+
+    `fleet` has one series for each metric that several experiments have: the geometric mean over these experiments. `error_rate` is
+    the chosen chance that a history without a change shows a step. `expected_false_steps` is how many such a history shows.
+    """
 
     campaigns: tuple[Campaign, ...]
     series: tuple[Series, ...]
+    fleet: tuple[Series, ...] = ()
+    error_rate: float
+    expected_false_steps: float
     warnings: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION

@@ -1,4 +1,4 @@
-"""Show a history on a terminal of any width: the steps, newest first, then the course of each experiment.
+"""Show a history on a terminal of any width: steps, drifts and suspicious steps, newest first, then the course of each experiment.
 
 The length of the output is limited. Rows that are left out are counted; the files have all rows. All text is made printable first.
 """
@@ -29,7 +29,7 @@ def summary(history: History) -> RenderableType:
     """Return the history as it is printed."""
     if not history.series:
         return Text("No campaign has a measured value to show.")
-    return Group(*_heading(history), *_steps(history), *_experiments(history))
+    return Group(*_heading(history), *_steps(history), *_drifts(history), *_suspicious(history), *_experiments(history))
 
 
 def text(history: History, *, width: int) -> str:
@@ -49,8 +49,14 @@ def _steps(history: History) -> Iterator[RenderableType]:
         longest = max(len(series.points) for series in history.series)
         few = f": a step needs {FEWEST} campaigns, and the longest series has {longest}"
         yield Text(f"No step in any series{few if longest < FEWEST else ''}.")
-        return
-    yield Text(f"\n{counted(len(steps), 'step')}, newest first", style="bold")
+    else:
+        yield Text(f"\n{counted(len(steps), 'step')}, newest first", style="bold")
+        yield from _turns(steps, history)
+    if wording.expected(history):
+        yield Text(wording.expected(history), style="dim")
+
+
+def _turns(steps: Sequence[wording.SeriesStep], history: History) -> Iterator[RenderableType]:
     for turn in wording.turns(steps[:MOST_STEPS], history.campaigns):
         yield Text(printable(f"{wording.day(turn.campaign.began_at)}  {turn.campaign.name}"))
         yield _indented(f"changed: {turn.changes}")
@@ -58,6 +64,24 @@ def _steps(history: History) -> Iterator[RenderableType]:
             yield from _step(series, step)
     if len(steps) > MOST_STEPS:
         yield Text(f"and {len(steps) - MOST_STEPS} earlier steps: see steps.csv")
+
+
+def _drifts(history: History) -> Iterator[RenderableType]:
+    drifts = wording.newest_first(history, "drifts")
+    if drifts:
+        yield Text(f"\n{counted(len(drifts), 'slow drift')}, newest first", style="bold")
+    for series, drift in drifts[:MOST_STEPS]:
+        yield Text(printable(wording.drift_time(series, drift, history.campaigns)))
+        yield from _step(series, drift)
+    if len(drifts) > MOST_STEPS:
+        yield Text(f"and {len(drifts) - MOST_STEPS} earlier drifts: see steps.csv")
+
+
+def _suspicious(history: History) -> Iterator[RenderableType]:
+    steps = wording.newest_first(history, "suspicious")
+    if steps:
+        yield Text(f"\n{counted(len(steps), 'suspicious step')} (perhaps noise), newest first", style="bold")
+        yield from _turns(steps, history)
 
 
 def _step(series: Series, step: Step) -> Iterator[RenderableType]:
@@ -74,7 +98,9 @@ def _indented(text: str) -> RenderableType:
 
 
 def _experiments(history: History) -> Iterator[RenderableType]:
-    groups = [list(group) for _, group in groupby(history.series, key=lambda series: (series.label, series.id))]
+    groups = [
+        list(group) for _, group in groupby(wording.every_series(history), key=lambda series: (series.label, series.id))
+    ]
     yield Text("\nCourse of each experiment (first campaign left, last right)", style="bold")
     headings = wording.labels(history)
     for group in groups[:MOST_EXPERIMENTS]:
@@ -100,5 +126,5 @@ def _cells(series: Series, heading: str) -> Iterable[str]:
         wording.curve(series, width=_CURVE),
         show(series.metric, series.points[-1].value),
         "" if change is None else wording.percent(change),
-        f"in {counted(len(series.steps), 'step')}" if series.steps else "",
+        wording.counts(series),
     )

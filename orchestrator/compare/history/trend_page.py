@@ -57,8 +57,24 @@ def trend_page(history: History) -> str:
 
 
 def _steps(history: History) -> Any:
-    steps = wording.newest_first(history)
-    turns = [
+    steps, drifts, suspicious = (wording.newest_first(history, sort) for sort in wording.SORTS)
+    return shell.render(
+        "history.html",
+        turns=_turns(steps, history),
+        more=max(0, len(steps) - MOST_STEPS),
+        expected=wording.expected(history),
+        drifts=[
+            {"when": one_line(wording.drift_time(series, drift, history.campaigns)), "step": _step(series, drift)}
+            for series, drift in drifts[:MOST_STEPS]
+        ],
+        more_drifts=max(0, len(drifts) - MOST_STEPS),
+        suspicious=_turns(suspicious, history),
+        more_suspicious=max(0, len(suspicious) - MOST_STEPS),
+    )
+
+
+def _turns(steps: Sequence[wording.SeriesStep], history: History) -> list[dict[str, Any]]:
+    return [
         {
             "when": wording.day(turn.campaign.began_at),
             "campaign": one_line(turn.campaign.name),
@@ -67,7 +83,6 @@ def _steps(history: History) -> Any:
         }
         for turn in wording.turns(steps[:MOST_STEPS], history.campaigns)
     ]
-    return shell.render("history.html", turns=turns, more=max(0, len(steps) - MOST_STEPS))
 
 
 def _step(series: Series, step: Step) -> dict[str, str]:
@@ -93,15 +108,17 @@ def _campaigns(history: History) -> Any:
 
 
 def _chart(history: History) -> Chart:
-    shown, headings = _that_fit(history.series), wording.labels(history)
-    left_out = len(history.series) - len(shown)
+    every = wording.every_series(history)
+    shown, headings = _that_fit(every), wording.labels(history)
+    left_out = len(every) - len(shown)
     note = f"{left_out:,} more series without a step are in history.csv."
     return Chart(
         id="trend",
         title="An experiment over the campaigns",
         reading=(
             "Each point is a campaign: the mean over its runs, with its 95 % interval if there are several runs. The horizontal "
-            "line is the fitted level. A vertical line is a step: solid if it is worse, dashed if it is better."
+            "line is the fitted level; a drift is a sloped line. A vertical line is a step: solid if it is worse, dashed if it is "
+            "better. The first experiment of the list is the geometric mean over all experiments, if there are several."
         ),
         facets=("Experiment", "Metric"),
         views=tuple(_view(series, history.campaigns, headings[series.metric]) for series in shown),
@@ -112,7 +129,9 @@ def _chart(history: History) -> Chart:
 def _that_fit(every: Sequence[Series]) -> list[Series]:
     """Return the series that fit on the page, in their order. Series with steps take precedence."""
     left, fit = MOST_POINTS, set[int]()
-    for at in sorted(range(len(every)), key=lambda at: not every[at].steps):
+    for at in sorted(
+        range(len(every)), key=lambda at: not (every[at].steps or every[at].drifts or every[at].suspicious)
+    ):
         left -= len(every[at].points)
         if left >= 0 and len(fit) < MOST_VIEWS:
             fit.add(at)
@@ -182,13 +201,18 @@ def _level_lines(series: Series, at: Sequence[str | int]) -> list[Trace]:
     x: list[str | int | None] = []
     y: list[float | None] = []
     for number, (point, place) in enumerate(zip(series.points, at, strict=True)):
-        if number and point.level != series.points[number - 1].level:
+        if number and point.level != series.points[number - 1].level and not _is_in_a_drift(series, number):
             x.append(None)
             y.append(None)
         x.append(place)
         y.append(rounded(point.level))
     line = {"color": colours.INK, "width": 1.5}
     return [{"type": "scatter", "mode": "lines", "name": "level", "x": x, "y": y, "line": line, "hoverinfo": "skip"}]
+
+
+def _is_in_a_drift(series: Series, at: int) -> bool:
+    """Return whether a point and the point before it are on one sloped line."""
+    return any(drift.since < at <= drift.at for drift in series.drifts)
 
 
 def _label(step: Step, at: Sequence[str | int]) -> dict[str, Any]:
@@ -212,5 +236,10 @@ def _row(series: Series, point: Point, campaigns: Sequence[Campaign]) -> tuple[s
 
 def _summary(series: Series) -> str:
     last = show(series.metric, series.points[-1].value)
-    steps = ", ".join(f"{step.kind.value} ({wording.percent(step.change)})" for step in series.steps) or "no step"
-    return f"{len(series.points)} campaigns; the last has {last}; {steps}."
+    changes = [
+        f"{word}{step.kind.value} ({wording.percent(step.change)})"
+        for sort, word in {"steps": "", "drifts": "slow drift, ", "suspicious": "suspicious, "}.items()
+        for step in getattr(series, sort)
+    ]
+    cold = " The first repeat is left out: it was the slowest in most campaigns." if series.without_first else ""
+    return f"{len(series.points)} campaigns; the last has {last}; {', '.join(changes) or 'no step'}.{cold}"

@@ -1,8 +1,8 @@
-"""Make series from campaigns: the values of each experiment's metrics over the campaigns, and the steps between their levels. Pure.
+"""Make series from campaigns: the values of each experiment's metrics over the campaigns, and of all experiments together. Pure.
 
 The entries of a campaign are matched with the last known entries of all experiments, in the same way as `compare` pairs two sides.
 The value of a campaign is the geometric mean of its ok runs, so that a ratio means the same in both directions. Steps are searched
-only if all values are above 0.
+by `findings`, only if all values are above 0.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 
 from orchestrator.compare.comparison import Difference, Entry, Side
-from orchestrator.compare.history import change_points
+from orchestrator.compare.history import findings, fleet, repeats
 from orchestrator.compare.history.campaigns import Read
-from orchestrator.compare.history.change_points import Level
-from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series, Step
+from orchestrator.compare.history.findings import ERROR_RATE, Course
+from orchestrator.compare.history.history import Campaign, History, Point, Series
 from orchestrator.compare.judging import LOSS, ended_at_different_steps
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, better_direction
 from orchestrator.errors import SelectionError
-from orchestrator.measure import intervals
-from orchestrator.measure.intervals import Interval
-from orchestrator.measure.metrics import Direction, Judged
+from orchestrator.files.printable_text import counted
+from orchestrator.measure.metrics import Direction
 
 _ID_DIGITS = 12
 
 # The smallest noise that is assumed for a campaign's value, as a share. Runs that agree to a thousandth may all be wrong by a
 # thousandth.
 RESOLUTION = 0.001
+
+# The most series that a sentence names.
+MOST_NAMED = 5
 
 
 @dataclass(kw_only=True, slots=True)
@@ -49,25 +50,51 @@ class _Track:
         return [entry for _, entry, _ in self.seen]
 
 
-def history(read: Sequence[Read], *, rules: Rules, by: Sequence[str] = (), warnings: Sequence[str] = ()) -> History:
+def history(
+    read: Sequence[Read],
+    *,
+    rules: Rules,
+    by: Sequence[str] = (),
+    error_rate: float = ERROR_RATE,
+    warnings: Sequence[str] = (),
+) -> History:
     """Return the history of campaigns in their order.
 
     `rules` has the metrics, their directions and the smallest reported effects. If `rules` has no metrics, the default metrics are
-    used. Raise SelectionError if no campaign measured any of the named metrics.
+    used. `error_rate` is the chance that a history without a change shows a step. Raise SelectionError if no campaign measured any
+    of the named metrics.
     """
     tracks = _tracks([campaign.side for campaign in read], by)
     _make_labels_unique(tracks)
     metrics = _metrics([entry for track in tracks for entry in track.entries], rules)
     shortened = sum(_leave_out_losses(track) for track in tracks) if LOSS in metrics else 0
-    warning = f"losses of runs that ended early at different steps are not followed ({shortened} experiment(s))"
+    courses = [course for track in tracks for course in _of_track(track, read, rules=rules, metrics=metrics)]
+    fleets = list(fleet.courses(courses, read))
+    chance = findings.chance_per_series([*courses, *fleets], error_rate=error_rate)
     return History(
         campaigns=tuple(
             Campaign(name=campaign.side.name, began_at=campaign.began_at, experiments=len(campaign.side.entries))
             for campaign in read
         ),
-        series=tuple(series for track in tracks for series in _of_track(track, read, rules=rules, metrics=metrics)),
-        warnings=(*warnings, *([warning] if shortened else [])),
+        series=tuple(findings.search(course, chance=chance) for course in courses),
+        fleet=tuple(fleet.search(one, courses, chance=chance) for one in fleets),
+        error_rate=error_rate,
+        expected_false_steps=findings.expected_false_steps([*courses, *fleets], chance=chance),
+        warnings=(*warnings, *_left_out(shortened, courses)),
     )
+
+
+def _left_out(shortened: int, courses: Sequence[Course]) -> Iterator[str]:
+    """Yield sentences about losses and first repeats that are left out."""
+    if shortened:
+        yield f"losses of runs that ended early at different steps are not followed ({shortened} experiment(s))"
+    cold = [f"{course.series.label} ({course.series.metric})" for course in courses if course.series.without_first]
+    if cold:
+        more = [f"and {len(cold) - MOST_NAMED} more"] if len(cold) > MOST_NAMED else []
+        yield (
+            f"the first repeat is left out of {counted(len(cold), 'series', 'series')}, because it was the slowest in most "
+            f"campaigns: {', '.join([*cold[:MOST_NAMED], *more])}"
+        )
 
 
 def _leave_out_losses(track: _Track) -> bool:
@@ -127,64 +154,48 @@ def _metrics(entries: Iterable[Entry], rules: Rules) -> list[str]:
     return names or [name for name in measured if better_direction(name) is not Direction.NONE]
 
 
-def _of_track(track: _Track, read: Sequence[Read], *, rules: Rules, metrics: Sequence[str]) -> list[Series]:
-    """Return the series of an experiment. If no metrics were requested, only the first of several speeds is followed."""
-    every = [series for name in metrics for series in _series(track, read, rules.of(name))]
-    headlines = [] if rules.metrics else [series for series in every if series.metric in HEADLINES]
-    return [series for series in every if series not in headlines[1:]]
+def _of_track(track: _Track, read: Sequence[Read], *, rules: Rules, metrics: Sequence[str]) -> list[Course]:
+    """Return the courses of an experiment. If no metrics were requested, only the first of several speeds is followed."""
+    every = [course for name in metrics for course in _courses(track, read, rules.of(name))]
+    headlines = [] if rules.metrics else [course for course in every if course.series.metric in HEADLINES]
+    return [course for course in every if course not in headlines[1:]]
 
 
-def _series(track: _Track, read: Sequence[Read], rule: Rule) -> Iterator[Series]:
-    points = list(_points(track, read, rule.metric))
+def _courses(track: _Track, read: Sequence[Read], rule: Rule) -> Iterator[Course]:
+    runs = repeats.kept(track.entries, rule)
+    points = tuple(_points(track, read, runs.campaigns))
     if not points:
         return
-    levels = _levels(points, track.entries, rule.metric)
-    fitted = {at: _value(level, points) for level in levels for at in range(level.start, level.stop)}
-    yield Series(
+    variance = repeats.variance_of_a_run(runs.campaigns)
+    series = Series(
         label=track.label,
         key=track.last.key,
         id=track.last.id,
         metric=rule.metric,
-        points=tuple(replace(point, level=fitted.get(at)) for at, point in enumerate(points)),
-        steps=tuple(_steps(levels, points, rule)),
+        points=points,
+        without_first=runs.without_first,
     )
+    errors = tuple(math.sqrt(variance / point.runs + RESOLUTION**2) for point in points)
+    yield Course(series=series, rule=rule, effect=rule.min_effect, errors=errors)
 
 
-def _points(track: _Track, read: Sequence[Read], metric: str) -> Iterator[Point]:
+def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Runs]) -> Iterator[Point]:
     since: tuple[Difference, ...] = ()
-    for number, entry, changes in track.seen:
+    for (number, entry, changes), runs in zip(track.seen, campaigns, strict=True):
         since = _chained(since, changes)
-        values = _values(entry, metric)
-        if not values:
+        if not runs:
             continue  # the next point also gets the changes at this campaign, which failed
         starts = [run.started_at for run in entry.runs if run.started_at is not None]
-        value, interval = _mean(values)
+        value, interval = repeats.mean([*runs.values()])
         yield Point(
             campaign=number,
             began_at=min(starts, default=read[number].began_at),
             value=value,
             interval=interval,
-            runs=len(values),
+            runs=len(runs),
             changes=since,
         )
         since = ()
-
-
-def _values(entry: Entry, metric: str) -> list[float]:
-    return [run.numbers[metric] for run in entry.runs if metric in run.numbers]
-
-
-def _mean(values: Sequence[float]) -> tuple[float, Interval | None]:
-    """Return the mean and its interval.
-
-    Equal values are returned exactly, because a logarithm and its inverse may lose the last digit.
-    """
-    if len(set(values)) == 1:
-        return values[0], Interval(low=values[0], high=values[0]) if len(values) > 1 else None
-    if min(values) <= 0:
-        return fmean(values), None
-    summary = intervals.mean_of_logs(values)
-    return summary.mean, summary.interval
 
 
 def _chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tuple[Difference, ...]:
@@ -194,56 +205,3 @@ def _chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tupl
         before = by_name.get(difference.name)
         by_name[difference.name] = replace(difference, base=before.base) if before else difference
     return tuple(difference for difference in by_name.values() if difference.base != difference.new)
-
-
-def _levels(points: Sequence[Point], entries: Sequence[Entry], metric: str) -> tuple[Level, ...]:
-    """Return the levels of the logarithms of the points' values. If a value has no logarithm, return no levels."""
-    if any(point.value <= 0 for point in points):
-        return ()
-    variance = _variance_of_a_run(entries, metric)
-    errors = [math.sqrt(variance / point.runs + RESOLUTION**2) for point in points]
-    return change_points.levels([math.log(point.value) for point in points], errors=errors)
-
-
-def _variance_of_a_run(entries: Sequence[Entry], metric: str) -> float:
-    """Return the variance of the metric's logarithm between runs of one campaign.
-
-    It is pooled over all campaigns, because one campaign has too few runs.
-    """
-    squares, degrees = 0.0, 0
-    for entry in entries:
-        values = _values(entry, metric)
-        if len(values) > 1 and min(values) > 0:
-            logs = [math.log(value) for value in values]
-            mean = fmean(logs)
-            squares += math.fsum((log - mean) ** 2 for log in logs)
-            degrees += len(values) - 1
-    return squares / degrees if degrees else 0.0
-
-
-def _value(level: Level, points: Sequence[Point]) -> float:
-    """Return the level as a value. If a point is on the level, return exactly the point's value."""
-    values = (point.value for point in points[level.start : level.stop])
-    return next((value for value in values if math.log(value) == level.value), math.exp(level.value))
-
-
-def _steps(levels: Sequence[Level], points: Sequence[Point], rule: Rule) -> Iterator[Step]:
-    """Yield the steps that matter.
-
-    If a level drifts in small steps, yield the step at which the total change reaches the smallest effect.
-    """
-    reported = levels[0] if levels else None
-    for level in levels[1:]:
-        assert reported is not None
-        shift = level.value - reported.value
-        if abs(shift) < math.log1p(rule.min_effect):
-            continue
-        kind = Kind.BETTER if rule.is_better(shift) else Kind.WORSE
-        yield Step(
-            at=level.start,
-            since=reported.start,
-            before=_value(reported, points),
-            after=_value(level, points),
-            kind=Kind.CHANGED if rule.judged is Judged.GUARD else kind,
-        )
-        reported = level

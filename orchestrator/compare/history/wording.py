@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from orchestrator.compare.comparison import Difference
+from orchestrator.compare.history.change_points import FEWEST
 from orchestrator.compare.history.history import Campaign, History, Point, Series, Step
+from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.report.tables.as_markdown import headings
 from orchestrator.results.table.rows import Value
 
 ARROW = "→"
+# The sorts of changes: fields of a series, and headings.
+SORTS = {"steps": "step", "drifts": "drift", "suspicious": "suspicious step"}
 # The most changes of one campaign that a sentence names. The files have all changes.
 MOST_CHANGES = 8
 
@@ -71,6 +75,12 @@ def step_text(series: Series, step: Step) -> str:
     return f"{metric(name).label} {show(name, step.before)} {ARROW} {show(name, step.after)} ({percent(step.change)})"
 
 
+def drift_time(series: Series, drift: Step, campaigns: Sequence[Campaign]) -> str:
+    """Return the campaigns between which a level drifted."""
+    first, last = (campaigns[series.points[at].campaign] for at in (drift.since, drift.at))
+    return f"{day(first.began_at)}  {first.name} to {day(last.began_at)}  {last.name}"
+
+
 def changes_text(changes: Sequence[Difference]) -> str:
     """Return all changes since the previous campaign, for files."""
     return "; ".join(f"{change.name} {_word(change.base)} {ARROW} {_word(change.new)}" for change in changes)
@@ -94,14 +104,37 @@ def _short(name: str, value: Value) -> str:
     return _word(value)[: _COMMIT_DIGITS if name == _COMMIT else _LONGEST]
 
 
-def newest_first(history: History) -> list[SeriesStep]:
-    """Return all steps, the newest campaign first. Within a campaign the largest step is first."""
+def every_series(history: History) -> tuple[Series, ...]:
+    """Return all series: those of all experiments together, then those of each experiment."""
+    return *history.fleet, *history.series
 
-    def place(item: SeriesStep) -> tuple[int, float]:
-        step = item[1]
-        return -_point(item).campaign, -max(step.after / step.before, step.before / step.after)
 
-    return sorted(((series, step) for series in history.series for step in series.steps), key=place)
+def newest_first(history: History, sort: str = "steps") -> list[SeriesStep]:
+    """Return all changes of a sort, the newest campaign first.
+
+    Within a campaign, changes of all experiments together are first. Then the largest change is first.
+    """
+
+    def place(item: SeriesStep) -> tuple[int, bool, float]:
+        series, step = item
+        return (
+            -_point(item).campaign,
+            series not in history.fleet,
+            -max(step.after / step.before, step.before / step.after),
+        )
+
+    return sorted(((series, step) for series in every_series(history) for step in getattr(series, sort)), key=place)
+
+
+def expected(history: History) -> str:
+    """Return a sentence about the false steps that a history without a change shows, or an empty text if nothing was searched."""
+    if not history.expected_false_steps:
+        return ""
+    searched = counted(sum(len(series.points) >= FEWEST for series in every_series(history)), "series", "series")
+    return (
+        f"If nothing had changed, noise would show about {history.expected_false_steps:.2g} steps "
+        f"in {searched} (error rate {history.error_rate:g})."
+    )
 
 
 def turns(steps: Sequence[SeriesStep], campaigns: Sequence[Campaign]) -> list[Turn]:
@@ -131,5 +164,12 @@ def curve(series: Series, *, width: int) -> str:
 
 
 def overall(series: Series) -> float | None:
-    """Return the change from the first level to the last level. Return None if there is no step."""
-    return series.steps[-1].after / series.steps[0].before - 1 if series.steps else None
+    """Return the change from the first level to the last level. Return None if there is neither a step nor a drift."""
+    changes = sorted((*series.steps, *series.drifts), key=lambda step: step.at)
+    return changes[-1].after / changes[0].before - 1 if changes else None
+
+
+def counts(series: Series) -> str:
+    """Return how many changes a series has (`in 1 step, 1 drift`), or an empty text."""
+    parts = [counted(len(getattr(series, sort)), noun) for sort, noun in SORTS.items() if getattr(series, sort)]
+    return f"in {', '.join(parts)}" if parts[:1] and overall(series) is not None else ", ".join(parts)

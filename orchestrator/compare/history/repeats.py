@@ -1,0 +1,123 @@
+"""The runs of a metric in each campaign: which of them count, the campaign's value, and the noise between runs. Pure.
+
+In many campaigns the first repeat is slow, because caches are cold. If it were counted as noise, steps would be hidden. So the mean
+of each repeat does not count as noise. If the first repeat is the slowest in most campaigns, it is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TypeVar
+
+from orchestrator.compare.comparison import Entry
+from orchestrator.compare.rules import Rule
+from orchestrator.measure import intervals
+from orchestrator.measure.intervals import Interval
+from orchestrator.measure.metrics import Direction, Judged
+
+Key = TypeVar("Key", bound=Hashable)
+
+# The values of one campaign, from repeat to value.
+Runs = Mapping[int, float]
+
+# The first repeat is left out if it would be the slowest so often by chance with a probability below this level.
+COLD_LEVEL = 0.005
+
+# If nights or experiments are missing, an additive fit needs several rounds. It stops at this change, or after this many rounds.
+_SETTLED, _ROUNDS = 1e-10, 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """The runs that count, one dict for each campaign. `without_first` means that the first repeats are left out."""
+
+    campaigns: tuple[Runs, ...]
+    without_first: bool
+
+
+def kept(entries: Sequence[Entry], rule: Rule) -> Kept:
+    """Return the runs of a metric that count in each campaign. A campaign without such a run has an empty dict."""
+    campaigns = [
+        {run.repeat: run.numbers[rule.metric] for run in entry.runs if rule.metric in run.numbers} for entry in entries
+    ]
+    first = min((repeat for runs in campaigns for repeat in runs), default=0)
+    if not first_is_cold(campaigns, first=first, rule=rule):
+        return Kept(campaigns=tuple(campaigns), without_first=False)
+    rest = ({repeat: value for repeat, value in runs.items() if repeat != first} for runs in campaigns)
+    return Kept(campaigns=tuple(rest), without_first=True)
+
+
+def first_is_cold(campaigns: Sequence[Runs], *, first: int, rule: Rule) -> bool:
+    """Return whether the first repeat is the slowest in most campaigns, and more often than by chance (binomial test)."""
+    if rule.judged is not Judged.TEST:
+        return False
+    slowest = min if rule.direction is Direction.HIGHER else max
+    measured = [runs for runs in campaigns if runs]
+    repeated = [runs for runs in measured if first in runs and len(runs) > 1]
+    times = sum(
+        all(slowest(value, runs[first]) != value for at, value in runs.items() if at != first) for runs in repeated
+    )
+    return 2 * times > len(measured) and _at_least(times, [1 / len(runs) for runs in repeated]) < COLD_LEVEL
+
+
+def _at_least(times: int, chances: Sequence[float]) -> float:
+    """Return the probability that at least so many of the independent events happen."""
+    happened = [1.0]
+    for chance in chances:
+        happened = [
+            no * (1 - chance) + yes * chance for no, yes in zip([*happened, 0.0], [0.0, *happened], strict=True)
+        ]
+    return math.fsum(happened[times:])
+
+
+def mean(values: Sequence[float]) -> tuple[float, Interval | None]:
+    """Return the mean and its interval.
+
+    Equal values are returned exactly, because a logarithm and its inverse may lose the last digit.
+    """
+    if len(set(values)) == 1:
+        return values[0], Interval(low=values[0], high=values[0]) if len(values) > 1 else None
+    if min(values) <= 0:
+        return fmean(values), None
+    summary = intervals.mean_of_logs(values)
+    return summary.mean, summary.interval
+
+
+def variance_of_a_run(campaigns: Sequence[Runs]) -> float:
+    """Return the variance of the metric's logarithm between runs of one campaign, without the mean of each repeat.
+
+    It is pooled over all campaigns, because one campaign has too few runs.
+    """
+    logs = {
+        (campaign, repeat): math.log(value)
+        for campaign, runs in enumerate(campaigns)
+        if len(runs) > 1 and min(runs.values()) > 0
+        for repeat, value in runs.items()
+    }
+    by_campaign, by_repeat = additive(logs)
+    degrees = len(logs) - len(by_campaign) - len(by_repeat) + 1
+    squares = math.fsum((log - by_campaign[row] - by_repeat[column]) ** 2 for (row, column), log in logs.items())
+    return squares / degrees if degrees > 0 else 0.0
+
+
+def additive(cells: Mapping[tuple[int, Key], float]) -> tuple[dict[int, float], dict[Key, float]]:
+    """Return the effects of rows and columns whose sums are nearest to the cells, by least squares. Cells may be missing.
+
+    The mean of the columns' effects over all cells is about 0.
+    """
+    rows: dict[int, dict[Key, float]] = defaultdict(dict)
+    columns: dict[Key, dict[int, float]] = defaultdict(dict)
+    for (row, column), value in cells.items():
+        rows[row][column] = columns[column][row] = value
+    by_row, by_column = dict.fromkeys(rows, 0.0), dict.fromkeys(columns, 0.0)
+    for _ in range(_ROUNDS):
+        before = by_column
+        by_row = {row: fmean(value - by_column[at] for at, value in line.items()) for row, line in rows.items()}
+        by_column = {at: fmean(value - by_row[row] for row, value in line.items()) for at, line in columns.items()}
+        if all(abs(by_column[at] - before[at]) < _SETTLED for at in by_column):
+            break
+    return by_row, by_column
