@@ -17,7 +17,8 @@ from orchestrator.compare.comparison import Row, Run, Verdict
 from orchestrator.compare.pairing import places
 from orchestrator.compare.rules import Rule, Rules
 from orchestrator.measure import intervals, losses
-from orchestrator.measure.intervals import Ratio
+from orchestrator.measure.intervals import Estimate, Ratio
+from orchestrator.measure.intervals.moderated import moderated
 from orchestrator.measure.metrics import Direction, Judged, metric
 
 LOSS, STEPS = "train_loss", "steps"
@@ -40,6 +41,7 @@ MOST_MORE = 100
 class Measured:
     """One metric on both sides. The value of a side is None if none of its runs has the metric.
 
+    `ratio` is computed from `estimate`. `shared_degrees` are the degrees of freedom that come from the noise of other rows.
     `identical` means that both sides have the same values. `never_steady` means that the only run of the new side had no steady
     state, so it has no value. For memory, `highest` has the highest run of base and of new. If the values are not from whole
     runs, `over` is the number of steps over which both were computed. If the two values measure different things, `unlike` says
@@ -49,6 +51,8 @@ class Measured:
     base: float | None
     new: float | None
     ratio: Ratio | None = None
+    estimate: Estimate | None = None
+    shared_degrees: float = 0.0
     in_turns: bool = False
     identical: bool = False
     never_steady: bool = False
@@ -79,11 +83,26 @@ def measure(sample: Sample) -> Measured:
     measured = Measured(base=base, new=new, identical=sorted(before) == sorted(after))
     if min(*before, *after) <= 0:
         return measured
+    if min(len(before), len(after)) < 2:
+        return replace(measured, ratio=intervals.ratio(before, after))
     order = places(base_runs, new_runs)
     if order is None:
-        return replace(measured, ratio=intervals.ratio(before, after))
-    in_turns = intervals.ratio_in_turns(before, after, base_at=order[0], new_at=order[1])
-    return replace(measured, ratio=in_turns, in_turns=True)
+        return _with(measured, intervals.estimate(before, after))
+    in_turns = intervals.estimate_in_turns(before, after, base_at=order[0], new_at=order[1])
+    return replace(_with(measured, in_turns), in_turns=True)
+
+
+def _with(measured: Measured, estimate: Estimate) -> Measured:
+    return replace(measured, estimate=estimate, ratio=estimate.ratio())
+
+
+def with_shared_noise(rows: Sequence[Measured]) -> list[Measured]:
+    """Return the tested rows of one metric, with intervals that use the noise of all rows."""
+    own = [measured.estimate for measured in rows if measured.estimate is not None]
+    return [
+        replace(_with(measured, estimate), shared_degrees=estimate.degrees - before.degrees)
+        for measured, before, estimate in zip(rows, own, moderated(own), strict=True)
+    ]
 
 
 def ended_at_different_steps(runs: Sequence[Run]) -> bool:
@@ -265,8 +284,9 @@ def _needs(rule: Rule, measured: Measured) -> int | None:
     shift, matters = abs(math.log(ratio.value)), math.log1p(rule.min_effect)
     wanted = shift if shift >= matters else max(matters - shift, matters / 2)
     fitted = 3 if measured.in_turns else 2  # the fitted parameters: a level for each side, and the drift
+    shared = math.floor(measured.shared_degrees)
     runs, fewest = (
-        intervals.runs_for_half_width(ratio, width * FOR_80_PERCENT, degrees=lambda each: 2 * each - fitted)
+        intervals.runs_for_half_width(ratio, width * FOR_80_PERCENT, degrees=lambda each: 2 * each - fitted + shared)
         for width in (wanted, max(wanted, matters))
     )
     have = min(ratio.n_base, ratio.n_new)

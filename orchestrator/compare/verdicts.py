@@ -15,7 +15,7 @@ from itertools import count
 
 from orchestrator.compare.cold_runs import Sample, without_cold_runs
 from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
-from orchestrator.compare.judging import Measured, by_test, measure, p_value, row
+from orchestrator.compare.judging import Measured, by_test, measure, p_value, row, with_shared_noise
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import SelectionError, suggestion
@@ -194,7 +194,9 @@ def _in_order(runs: Sequence[Run]) -> list[Run]:
 
 
 def _rows(pairs: Sequence[Pair], judgements: Sequence[Judgement], rules: Rules) -> list[Row]:
-    """Return all rows, in the order of the pairs."""
+    """Return all rows, in the order of the pairs. Unless each row is judged by itself, the rows of a metric share their noise."""
+    if rules.correction is not Correction.NONE:
+        judgements = _over_many_rows(judgements)
     by_label: dict[str, list[Row]] = defaultdict(list)
     for (sample, measured), p in zip(judgements, _p_values(judgements, rules.correction), strict=True):
         by_label[sample.label].append(row(sample, measured, rules=rules, p_adjusted=p))
@@ -206,16 +208,30 @@ def _without_numbers(pair: Pair) -> Row:
     return Row(label=pair.label, metric="", verdict=verdict, why=why)
 
 
+def _over_many_rows(judgements: Sequence[Judgement]) -> list[Judgement]:
+    """Return the judgements with the noise that the tested rows of a metric share."""
+    shared = list(judgements)
+    for places in _families(judgements):
+        for at, measured in zip(places, with_shared_noise([judgements[at][1] for at in places]), strict=True):
+            shared[at] = (judgements[at][0], measured)
+    return shared
+
+
+def _families(judgements: Sequence[Judgement]) -> list[list[int]]:
+    """Return the places of the tested rows of each metric."""
+    families: dict[str, list[int]] = defaultdict(list)
+    for at, (sample, measured) in enumerate(judgements):
+        if p_value(sample.rule, measured) is not None:
+            families[sample.rule.metric].append(at)
+    return list(families.values())
+
+
 def _p_values(judgements: Sequence[Judgement], correction: Correction) -> list[float | None]:
     """Return the p value of each judgement, corrected over all rows of its metric."""
     p_values = [p_value(sample.rule, measured) for sample, measured in judgements]
     if correction is Correction.NONE:
         return p_values
-    families: dict[str, list[int]] = defaultdict(list)
-    for at, (p, (sample, _)) in enumerate(zip(p_values, judgements, strict=True)):
-        if p is not None:
-            families[sample.rule.metric].append(at)
-    for places in families.values():
+    for places in _families(judgements):
         corrected = intervals.adjusted([p_values[at] or 0.0 for at in places])
         for at, p in zip(places, corrected, strict=True):
             p_values[at] = p

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from orchestrator.measure.intervals import (
     Ratio,
     adjusted,
+    estimate_in_turns,
     mean_of_logs,
     median_interval,
     paired_ratio,
     ratio,
-    ratio_in_turns,
     runs_for_half_width,
     t_quantile,
 )
@@ -149,7 +149,7 @@ def in_turns(
 @given(TURNS)
 def test_a_ratio_in_turns_is_the_least_squares_one(turns: list[tuple[float, float, bool]]) -> None:
     (base, new), (base_at, new_at) = in_turns(turns)
-    found = ratio_in_turns(base, new, base_at=base_at, new_at=new_at)
+    found = estimate_in_turns(base, new, base_at=base_at, new_at=new_at).ratio()
     y, at = np.array(logs([*base, *new])), np.array([*base_at, *new_at], dtype=float)
     design = np.column_stack([np.ones_like(y), [0.0] * len(base) + [1.0] * len(new), at])
     solution, _, _, _ = np.linalg.lstsq(design, y, rcond=None)
@@ -165,7 +165,8 @@ def test_a_straight_drift_changes_nothing_in_turns(turns: list[tuple[float, floa
     (base, new), (base_at, new_at) = in_turns(turns)
     (later, newer), _ = in_turns(turns, drift=drift)
     still, moved = (
-        ratio_in_turns(one, other, base_at=base_at, new_at=new_at) for one, other in ((base, new), (later, newer))
+        estimate_in_turns(one, other, base_at=base_at, new_at=new_at).ratio()
+        for one, other in ((base, new), (later, newer))
     )
     assert math.log(moved.value) == pytest.approx(math.log(still.value), rel=1e-6, abs=1e-8)
     assert still.interval is not None and moved.interval is not None
@@ -174,9 +175,9 @@ def test_a_straight_drift_changes_nothing_in_turns(turns: list[tuple[float, floa
 
 def test_where_the_order_tells_the_sides_apart_there_is_no_ratio_beside_a_drift() -> None:
     with pytest.raises(ValueError, match="order"):
-        ratio_in_turns([1.0, 2.0], [3.0, 4.0], base_at=[0, 0], new_at=[1, 1])
+        estimate_in_turns([1.0, 2.0], [3.0, 4.0], base_at=[0, 0], new_at=[1, 1])
     with pytest.raises(ValueError, match="four"):
-        ratio_in_turns([1.0, 2.0], [3.0], base_at=[0, 2], new_at=[1])
+        estimate_in_turns([1.0, 2.0], [3.0], base_at=[0, 2], new_at=[1])
 
 
 @given(SEVERAL, SEVERAL)

@@ -63,6 +63,27 @@ class Ratio:
     n_new: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """The logarithm of a ratio, and how well it is known. The variance of `shift` is `variance` (of one run) ÷ `weight`."""
+
+    shift: float
+    variance: float
+    weight: float
+    degrees: float
+    n_base: int
+    n_new: int
+
+    def ratio(self, *, level: float = LEVEL) -> Ratio:
+        """Return the ratio with its interval. If the variance is 0, the interval has no width; `p` is 1 without a shift, else 0."""
+        error = math.sqrt(self.variance / self.weight)
+        error = error if error > ROUNDING else 0.0
+        half = t_quantile(self.degrees, level=level) * error
+        p = _two_sided(abs(self.shift) / error, self.degrees) if error else float(abs(self.shift) < ROUNDING)
+        interval = Interval(low=_exp(self.shift - half), high=_exp(self.shift + half), level=level)
+        return Ratio(value=_exp(self.shift), interval=interval, p=p, n_base=self.n_base, n_new=self.n_new)
+
+
 def widened(ratio: Ratio, by: float) -> Ratio:
     """Return the ratio with a wider interval. The logarithm of each end moves outwards by `by`."""
     if ratio.interval is None:
@@ -103,33 +124,38 @@ def mean_of_logs(values: Sequence[float]) -> Summary:
 def ratio(base: Sequence[float], new: Sequence[float], *, level: float = LEVEL) -> Ratio:
     """Return the ratio of two sides that ran independently: Welch's t over the logarithms.
 
-    If the values of each side are all equal, the interval has no width; `p` is 1 if the sides agree, else 0. Raise ValueError for a
-    side without values and for a value that is not above 0.
+    If a side has one value, the ratio has no interval. Raise ValueError for a side without values and for a value that is not
+    above 0.
     """
-    logs_base, logs_new = [math.log(value) for value in base], [math.log(value) for value in new]
-    if not logs_base or not logs_new:
+    if min(len(base), len(new)) > 1:
+        return estimate(base, new).ratio(level=level)
+    if not base or not new:
         raise ValueError("a side without values has no ratio")
-    shift = fmean(logs_new) - fmean(logs_base)
-    sizes = {"n_base": len(logs_base), "n_new": len(logs_new)}
-    if min(len(logs_base), len(logs_new)) < 2:
-        return Ratio(value=_exp(shift), interval=None, p=None, **sizes)
-    parts = [_variance(logs) / len(logs) for logs in (logs_base, logs_new)]
-    variance = parts[0] + parts[1]
-    if variance < ROUNDING**2:
-        return _of_shift(shift, 0.0, degrees=1.0, level=level, **sizes)
-    degrees = variance**2 / (parts[0] ** 2 / (len(logs_base) - 1) + parts[1] ** 2 / (len(logs_new) - 1))
-    return _of_shift(shift, math.sqrt(variance), degrees=degrees, level=level, **sizes)
+    shift = fmean(map(math.log, new)) - fmean(map(math.log, base))
+    return Ratio(value=_exp(shift), interval=None, p=None, n_base=len(base), n_new=len(new))
 
 
-def ratio_in_turns(
-    base: Sequence[float],
-    new: Sequence[float],
-    *,
-    base_at: Sequence[float],
-    new_at: Sequence[float],
-    level: float = LEVEL,
-) -> Ratio:
-    """Return the ratio of two sides that took turns on one machine, without the machine's linear drift.
+def estimate(base: Sequence[float], new: Sequence[float]) -> Estimate:
+    """Return the estimate of two sides that ran independently, with two values each or more: by Welch's t over the logarithms."""
+    sides = [[math.log(value) for value in side] for side in (base, new)]
+    parts = [_variance(logs) / len(logs) for logs in sides]
+    total = parts[0] + parts[1]
+    is_noisy = total >= ROUNDING**2
+    weight = 1 / (1 / len(base) + 1 / len(new))
+    return Estimate(
+        shift=fmean(sides[1]) - fmean(sides[0]),
+        variance=total * weight if is_noisy else 0.0,
+        weight=weight,
+        degrees=total**2 / (parts[0] ** 2 / (len(base) - 1) + parts[1] ** 2 / (len(new) - 1)) if is_noisy else 1.0,
+        n_base=len(base),
+        n_new=len(new),
+    )
+
+
+def estimate_in_turns(
+    base: Sequence[float], new: Sequence[float], *, base_at: Sequence[float], new_at: Sequence[float]
+) -> Estimate:
+    """Return the estimate of two sides that took turns on one machine, without the machine's linear drift.
 
     A least-squares fit of the logarithms finds the drift and the ratio together. `base_at` and `new_at` are the positions of the
     values in the order of the runs. Raise ValueError in four cases: a side has no values; a value is not above 0; there are fewer
@@ -145,9 +171,9 @@ def ratio_in_turns(
         raise ValueError("the order of the values does not separate a drift from the ratio; let the sides alternate")
     shift = math.fsum(x * y for x, y in zip(side, rest, strict=True)) / weight
     degrees = len(logs) - 3
-    squares = math.fsum((y - shift * x) ** 2 for x, y in zip(side, rest, strict=True))
-    error = math.sqrt(squares / degrees / weight)
-    return _of_shift(shift, error, degrees=degrees, level=level, n_base=len(base), n_new=len(new))
+    variance = math.fsum((y - shift * x) ** 2 for x, y in zip(side, rest, strict=True)) / degrees
+    sizes = {"n_base": len(base), "n_new": len(new)}
+    return Estimate(shift=shift, variance=variance, weight=weight, degrees=degrees, **sizes)
 
 
 def _centred(values: Sequence[float]) -> list[float]:
@@ -178,16 +204,8 @@ def paired_ratio(base: Sequence[float], new: Sequence[float], *, level: float = 
     n = len(shifts)
     if n < 2:
         return Ratio(value=_exp(shifts[0]), interval=None, p=None, n_base=n, n_new=n)
-    error = math.sqrt(_variance(shifts) / n)
-    return _of_shift(fmean(shifts), error, degrees=n - 1.0, level=level, n_base=n, n_new=n)
-
-
-def _of_shift(shift: float, error: float, *, degrees: float, level: float, n_base: int, n_new: int) -> Ratio:
-    error = error if error > ROUNDING else 0.0
-    half = t_quantile(degrees, level=level) * error
-    p = _two_sided(abs(shift) / error, degrees) if error else float(abs(shift) < ROUNDING)
-    interval = Interval(low=_exp(shift - half), high=_exp(shift + half), level=level)
-    return Ratio(value=_exp(shift), interval=interval, p=p, n_base=n_base, n_new=n_new)
+    differences = Estimate(shift=fmean(shifts), variance=_variance(shifts), weight=n, degrees=n - 1, n_base=n, n_new=n)
+    return differences.ratio(level=level)
 
 
 def _two_sided(t: float, degrees: float) -> float:
