@@ -1,11 +1,10 @@
 """Estimate the noise of many rows together: moderated variances. Pure.
 
 A row with a few runs knows its own noise badly. So its interval is wide, and the correction for many rows leaves little. But the
-rows of one campaign have similar noise. The model is that of Smyth (2004, "Linear models and empirical Bayes methods for assessing
-differential expression"): around a common variance, the true variances of the rows have a scaled inverse chi-squared distribution
-with `degrees`. Both are estimated by maximum likelihood. (In simulations with three runs per side, this estimate found more than
-that of the moments of the logarithms.) Each row's variance is moved towards the common variance, and has more degrees of freedom.
-If the rows have very different noise, almost nothing changes. The ratios never change.
+rows of one campaign have similar noise. The method is the empirical Bayes method of Smyth (2004): the true variances of the rows
+have a scaled inverse chi-squared distribution. Its centre and its degrees of freedom are estimated by maximum likelihood. In
+simulations with three runs per side, more was found than with the moments of the logarithms. Each row's variance is moved towards
+the centre, and has more degrees of freedom. If the rows have very different noise, almost nothing changes. The ratios never change.
 """
 
 from __future__ import annotations
