@@ -33,7 +33,7 @@ from orchestrator.plan.view.labels import labels
 from orchestrator.records import Experiment, JobState
 from orchestrator.results import folder
 from orchestrator.results import requested as asked
-from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width
+from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width, without_cold_first
 from orchestrator.results.neighbour_cost import PACKING
 from orchestrator.results.store import Store
 from orchestrator.run.data_preparation import prepare_data
@@ -240,8 +240,8 @@ def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
     rules = {experiment.id: experiment.adaptive for experiment in plan.experiments if experiment.adaptive}
     for stored in store.contents().experiments if rules else ():
         rule, records = rules.get(stored.experiment.id), {run.repeat: run for run in stored.records}
-        width = half_width(records.values()) if rule and len(records) >= rule.max else None
-        if rule and width is not None and width > rule.within:
+        width = half_width(without_cold_first(rule, records.values())) if rule and len(records) >= rule.max else None
+        if rule and rule.within is not None and width is not None and width > rule.within:
             yield (
                 f"{stored.experiment.id}: after {len(records)} runs, the most that repeats: allows, the speed is known within "
                 f"±{width:.1%}; the target (within:) is {rule.within:.3g}"

@@ -112,11 +112,16 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repeats:
-    """The rule for adaptive repeats: from `min` to `max` runs, until the interval of their speed is within ± `within`."""
+    """The rule for adaptive repeats: from `min` to `max` runs, until the interval of their speed is within ± `within`.
+
+    If `min` is `max`, `within` may be None. If `discard_first` is `auto`, a cold first run does not count, and one more run is
+    made.
+    """
 
     min: int
     max: int
-    within: float
+    within: float | None = None
+    discard_first: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,4 +230,4 @@ class Experiment:
     @property
     def most_repeats(self) -> int:
         """The largest number of repeats that the experiment may get."""
-        return self.adaptive.max if self.adaptive else self.repeats
+        return self.adaptive.max + bool(self.adaptive.discard_first) if self.adaptive else self.repeats

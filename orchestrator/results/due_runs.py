@@ -10,12 +10,13 @@ repeats.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from orchestrator.records import Experiment, JobState, RunRecord, Status
+from orchestrator.records import Experiment, JobState, Repeats, RunRecord, Status
 from orchestrator.results.contents import StoredRun
 
 FAILURES = (Status.FAILED, Status.TIMEOUT, Status.STALLED, Status.INVALID)
@@ -102,11 +103,31 @@ def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
     if rule is None:
         return experiment.repeats
     ended = {record.repeat: record for record in records}
+    kept = without_cold_first(rule, ended.values())
+    more = len(ended) - len(kept)
     count = next(repeat for repeat in itertools.count(1) if repeat not in ended) - 1
     failed = sum(record.status is not Status.OK for record in ended.values())
-    if count < rule.min or failed > count / 2:  # more repeats do not help an experiment that mostly fails
-        return max(rule.min, count)
-    return count if agree(ended.values(), within=rule.within) else min(count + 1, max(rule.max, count))
+    if count < rule.min + more or failed > count / 2:  # more repeats do not help an experiment that mostly fails
+        return max(rule.min + more, count)
+    if rule.within is None or agree(kept, within=rule.within):
+        return count
+    return min(count + 1, max(rule.max + more, count))
+
+
+def without_cold_first(rule: Repeats | None, records: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return the records. If the rule discards a cold first run, and the first repeat is one, leave this repeat out."""
+    from orchestrator.measure.intervals import is_cold
+
+    records = sorted(records, key=attrgetter("repeat"))
+    if rule is None or not rule.discard_first or not records or records[0].repeat != 1:
+        return records
+    name, _ = _values(records)
+    first = _value(records[0], name) if records[0].status is Status.OK else None
+    rest = [value for record in _ok(records[1:]) if (value := _value(record, name)) is not None]
+    if first is None:
+        return records
+    sign = 1 if name == "train_runtime" else -1  # a longer time is slower, and so is a lower rate
+    return records[1:] if is_cold([sign * math.log(value) for value in (first, *rest)]) else records
 
 
 def agree(records: Iterable[RunRecord], *, within: float) -> bool:
@@ -119,13 +140,23 @@ def half_width(records: Iterable[RunRecord]) -> float | None:
     """Return how far the interval over the ok runs reaches above their mean, as a share of the mean; None without an interval."""
     from orchestrator.measure import intervals
 
-    ok = [record for record in records if record.status is Status.OK]
+    _, values = _values(records)
+    summary = intervals.mean_of_logs(values) if values else None
+    return summary.interval.high / summary.mean - 1 if summary and summary.interval else None
+
+
+def _ok(records: Iterable[RunRecord]) -> list[RunRecord]:
+    return [record for record in records if record.status is Status.OK]
+
+
+def _values(records: Iterable[RunRecord]) -> tuple[str, list[float]]:
+    """Return the metric in which the runs must agree, and its values."""
+    ok = _ok(records)
     for name in VALUES:
         values = [value for record in ok if (value := _value(record, name)) is not None]
         if values:
-            summary = intervals.mean_of_logs(values)
-            return summary.interval.high / summary.mean - 1 if summary.interval else None
-    return None
+            return name, values
+    return VALUES[0], []
 
 
 def _value(record: RunRecord, name: str) -> float | None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.records import Experiment, JobState, Repeats, RunRecord
 from orchestrator.results.contents import StoredRun
-from orchestrator.results.due_runs import NO_RETRY, Retry, agree, half_width, is_due_again, wanted
+from orchestrator.results.due_runs import NO_RETRY, Retry, agree, half_width, is_due_again, wanted, without_cold_first
 
 ADAPTIVE = replace(BASE, repeats=3, adaptive=Repeats(min=3, max=6, within=0.01))
 
@@ -83,3 +83,32 @@ def test_a_run_with_a_record_that_cannot_be_read_is_due_where_lost_runs_are_aske
         Retry(failed=True),
     ]
     assert [is_due_again(run, retry) for retry in retries] == [False, False, True, True]
+
+
+# A cold first run
+
+COLD = (900.0, 1000.0, 1010.0, 990.0, 1005.0)
+FIVE = replace(BASE, repeats=5, adaptive=Repeats(min=5, max=5, discard_first="auto"))
+
+
+@pytest.mark.parametrize(
+    ("records", "owed"),
+    [
+        ([], 5),
+        (runs(*COLD), 6),
+        (runs(*COLD, 1000.0), 6),
+        (runs(*COLD[1:], 1000.0), 5),
+        (runs(*(1e6 / speed for speed in COLD), name="train_runtime"), 6),
+        (runs(*(2e3 - speed for speed in COLD)), 5),  # a fast first run is not cold
+        ([failed(BASE, 1), *runs(*COLD)[1:]], 5),
+    ],
+)
+def test_a_cold_first_run_does_not_count_and_one_more_is_made(records: list[RunRecord], owed: int) -> None:
+    assert wanted(FIVE, records) == owed
+    assert FIVE.most_repeats == 6
+    kept = [record.repeat for record in without_cold_first(FIVE.adaptive, records)]
+    assert kept == [record.repeat for record in records if owed == 5 or record.repeat > 1]
+
+
+def test_without_the_rule_a_cold_first_run_counts() -> None:
+    assert without_cold_first(ADAPTIVE.adaptive, runs(*COLD)) == runs(*COLD)

@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import ResultsError
-from orchestrator.records import Caveat, DataSpec, Framework, Reason, RunRecord
+from orchestrator.records import Caveat, DataSpec, Framework, Reason, Repeats, RunRecord
 from orchestrator.results import requested
 from orchestrator.results.store import Store
 from orchestrator.results.table import rows
+from orchestrator.results.table.baseline import ok_runs
 from orchestrator.results.table.load import _experiments, load
 
 
@@ -27,6 +28,21 @@ def only(root: Path, *records: RunRecord) -> pd.Series:
     frame = load([stored(root, (BASE, list(records)))]).experiments
     assert len(frame) == 1
     return frame.iloc[0]
+
+
+def test_a_cold_first_run_is_left_out_and_said_where_the_rule_discards_it(tmp_path: Path) -> None:
+    speeds = (900.0, 1000.0, 1010.0, 990.0, 1005.0, 995.0)
+    for name, rule in (("auto", "auto"), ("none", None)):
+        experiment = replace(BASE, repeats=5, adaptive=Repeats(min=5, max=5, discard_first=rule))
+        records = [ended(experiment, repeat, tokens_per_s=speed) for repeat, speed in enumerate(speeds, start=1)]
+        table = load([stored(tmp_path / name, (experiment, records))])
+        (row,) = table.experiments.to_dict("records")
+        assert (row["runs_ok"], row["runs"], row["tokens_per_s"] > 995) == ((5, 6, True) if rule else (6, 6, False))
+        assert ("the first run was cold" in str(row.get("warnings"))) is (rule is not None)
+        assert ("the first run was cold" in "".join(table.warnings)) is (rule is not None)
+        (values,) = ok_runs(table, ["tokens_per_s"])
+        assert sorted(values["tokens_per_s"]) == sorted(speeds[1:] if rule else speeds)
+        assert len(table.runs) == 6, "the run itself stays"
 
 
 def test_a_metric_is_the_mean_of_the_repeats_that_are_ok(tmp_path: Path) -> None:

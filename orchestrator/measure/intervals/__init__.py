@@ -248,6 +248,18 @@ def runs_for_half_width(
     return counts[place] if place < len(counts) else None
 
 
+def is_cold(slowness: Sequence[float]) -> bool:
+    """Return whether the first run is slower than the others by more than their noise: Student's t, one-sided, p below 0.01.
+
+    `slowness` has the logarithm of each run's value, the first run first; a slower run has a higher value.
+    """
+    if len(slowness) < 3:
+        return False
+    rest = slowness[1:]
+    error = math.sqrt(_variance(rest) * (1 + 1 / len(rest)))
+    return slowness[0] - fmean(rest) > max(t_quantile(len(rest) - 1, level=0.98) * error, ROUNDING)
+
+
 def expected_lowest(values: Sequence[float], count: int) -> float:
     """Return the lowest of `count` values on average: the mean over all choices of `count` values. `count` is at most their number.
 

@@ -115,18 +115,18 @@ class RepeatsRange(Model):
     max: Annotated[int, Field(ge=2, le=1000), BeforeValidator(value_types.refuse_bool)] = Field(
         10, description="Largest number of runs."
     )
-    within: Share = Field(
-        description="Repeats end when the 95 % interval of the speed reaches at most this share above and below it, such as 1%."
-    )
+    within: Share | None = Field(None, description="Repeats end when the speed's 95 % interval is within ± this share.")
+    discard_first: Literal["auto"] | None = Field(None, description="auto: make one more run if the first run is cold.")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.min > self.max:
             raise ValueError(f"min {self.min} is above max {self.max}; swap them")
+        if self.within is None and self.min < self.max:
+            raise ValueError(
+                "the key 'within' is missing; add it, such as within: 1%, or set min and max to the same number"
+            )
         return self
-
-    def record(self) -> records.Repeats:
-        return records.Repeats(**self.model_dump())
 
 
 def _repeats_kind(value: Any) -> str:
@@ -217,7 +217,7 @@ class Scenario(Model):
         """Return two fields of an experiment: `repeats`, the smallest number of runs, and `adaptive`, the rule for further runs."""
         if isinstance(self.repeats, int):
             return {"repeats": self.repeats, "adaptive": None}
-        return {"repeats": self.repeats.min, "adaptive": self.repeats.record()}
+        return {"repeats": self.repeats.min, "adaptive": records.Repeats(**self.repeats.model_dump())}
 
 
 class DataProcessing(Model):

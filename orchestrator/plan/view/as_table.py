@@ -131,7 +131,7 @@ def _row(
         state = f"skip: {experiment.skip.kind}"
     elif experiment.cannot_run_here:
         state = f"not here: {experiment.cannot_run_here.kind}"
-    repeats = f"{experiment.repeats}–{experiment.adaptive.max}" if experiment.adaptive else str(experiment.repeats)
+    repeats = f"{experiment.repeats}–{experiment.most_repeats}" if experiment.adaptive else str(experiment.repeats)
     texts = {
         "id": experiment.id.rsplit("-", 1)[-1],
         "scenario": experiment.scenario,

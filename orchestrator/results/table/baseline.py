@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from orchestrator.measure.intervals import Ratio, ratio, widened
-from orchestrator.records import Status
+from orchestrator.records import Caveat, CaveatKind, Status
 from orchestrator.results.table import aggregate, axes
 from orchestrator.results.table.axes import Match, references
 from orchestrator.results.table.column_choice import Numbers, column, for_people, number
@@ -223,8 +223,9 @@ def ok_runs(table: ResultsTable, names: Iterable[str]) -> list[dict[str, list[fl
     last: dict[tuple[tuple[Value, ...], Value], tuple[float, int]] = {}
     for at, (key, repeat, attempt) in enumerate(tries):
         last[key, repeat] = max(last.get((key, repeat), (0.0, at)), (number(attempt) or 0.0, at))
-    status = column(runs, "status")
-    counted = [at for _, at in last.values() if status[at] == Status.OK.value and keys[at] in row_of]
+    status, warnings = column(runs, "status"), column(runs, "warnings")
+    cold = [any(map(_is_on_cold_run, str(text or "").splitlines())) for text in warnings]
+    counted = [at for _, at in last.values() if status[at] == Status.OK.value and keys[at] in row_of and not cold[at]]
     by_row: list[dict[str, list[float]]] = [{} for _ in range(len(experiments))]
     for name in names:
         values = column(runs, name)
@@ -233,6 +234,10 @@ def ok_runs(table: ResultsTable, names: Iterable[str]) -> list[dict[str, list[fl
             if value is not None and value > 0:
                 by_row[row_of[keys[at]]].setdefault(name, []).append(value)
     return by_row
+
+
+def _is_on_cold_run(sentence: str) -> bool:
+    return Caveat.of_sentence(sentence).kind is CaveatKind.COLD_FIRST_RUN
 
 
 def _with_steps(table: ResultsTable) -> frozenset[Value]:

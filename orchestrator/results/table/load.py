@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, cast
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.printable_text import counted
-from orchestrator.records import Caveat, JobState, Status
+from orchestrator.records import Caveat, CaveatKind, JobState, Status
 from orchestrator.results import neighbour_cost
 from orchestrator.results.contents import StoredExperiment
+from orchestrator.results.due_runs import without_cold_first
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, gc_pause, references, rows
 from orchestrator.results.table.aggregate import BY_RATIO, LOGGED, Cell, compared, over_repeats
@@ -175,7 +176,18 @@ def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
     if ended is None:
         return []
     state = stored.runs[-1].state if stored.runs else JobState.PENDING
+    last = {record.repeat: record for _, record, _ in ended}
+    if len(without_cold_first(stored.experiment.adaptive, last.values())) < len(last):
+        ended = [(job, record, _as_cold(row) if record.repeat == 1 else row) for job, record, row in ended]
     return [row for _, _, row in ended] or [foreign_rows.sound(rows.of_plan(stored.experiment, state))]
+
+
+def _as_cold(row: Row) -> Row:
+    """Return the row with a caveat that leaves it out of the experiment's means."""
+    note = Caveat(kind=CaveatKind.COLD_FIRST_RUN, detail="it is clearly slower than the others")
+    warnings = (*row.warnings, note)
+    text = "\n".join(caveat.sentence for caveat in warnings)
+    return replace(row, warnings=warnings, outcome={**row.outcome, "warnings": text})
 
 
 REMOVED_SHOWN = 5
@@ -226,7 +238,9 @@ def _experiment(group: Sequence[Row]) -> tuple[Cell, dict[str, Value]]:
 
 
 def _ok(repeats: Iterable[Row]) -> list[Row]:
-    return [row for row in repeats if row.outcome["status"] == Status.OK.value]
+    """Return the repeats that ended ok, without a cold first run."""
+    ok = (row for row in repeats if row.outcome["status"] == Status.OK.value)
+    return [row for row in ok if all(caveat.kind is not CaveatKind.COLD_FIRST_RUN for caveat in row.warnings)]
 
 
 def _words(measured: Mapping[str, Value]) -> dict[str, Value]:
