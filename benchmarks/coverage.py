@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from itertools import islice, product
 from statistics import fmean, median
 
-from orchestrator.measure.intervals import mean_of_logs, median_interval
+from orchestrator.measure.intervals import mean_of_logs
+from orchestrator.measure.steady_state.median_step import median_interval
 from orchestrator.workers.instrument.stopping import Stopping
 
 NOISE, CARRIED_OVER, SPIKES = 0.02, 0.5, 0.02

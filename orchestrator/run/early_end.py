@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from orchestrator.measure.intervals import median_interval, t_quantile
+from orchestrator.measure.intervals import t_quantile
+from orchestrator.measure.steady_state.median_step import median_interval
 from orchestrator.records import Measure
 
 AT_LEAST_STEPS = 20

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stopping import Stopping, half_width
 
-from orchestrator.measure.intervals import median_interval
 from orchestrator.measure.steady_state import Steady, find
+from orchestrator.measure.steady_state.median_step import median_interval
 from orchestrator.records import Caveat
 
 
@@ -160,7 +160,47 @@ def test_a_declared_warm_up_is_not_looked_for() -> None:
 def test_a_series_without_noise() -> None:
     found = steady([0.1] * 30)
     assert (found.median_s, found.p5_s, found.p95_s, found.spikes) == (0.1, 0.1, 0.1, ())
-    assert found.interval is not None and (found.interval.low, found.interval.high) == (0.1, 0.1)
+    assert found.interval is None, "a clock without noise is too coarse"
+    assert found.warnings == (
+        "all 29 steady steps took 0.1 s: their clock is too coarse, so the step time has no interval",
+    )
+
+
+def by_clock(series: list[float], tick: float) -> list[float]:
+    """The times as a clock with such ticks shows them."""
+    ends = [round(sum(series[: at + 1]) / tick) * tick for at in range(len(series))]
+    return [end - start for start, end in zip([0.0, *ends], ends, strict=False)]
+
+
+@pytest.mark.parametrize("n", [40, 100, 300])
+@pytest.mark.parametrize("tick", [0.01, 0.02])
+def test_a_coarse_clock_is_said_and_no_precision_is_claimed(n: int, tick: float) -> None:
+    found = steady(by_clock([1.04 * value for value in noise(n)], tick))
+    assert found.interval is not None and found.interval.high - found.interval.low >= tick * 0.99
+    assert found.interval.low <= 0.104 <= found.interval.high
+    assert any("the clock of the steps is coarse: its ticks are" in said for said in found.warnings)
+
+
+def test_a_clock_of_a_thousandth_is_fine() -> None:
+    assert steady([round(value, 4) for value in noise(100)]).warnings == ()
+    assert steady(noise(100, sd=0.0002)).warnings == ()
+
+
+@pytest.mark.parametrize("kind", ["in turn", "correlated"])
+@pytest.mark.parametrize("n", [20, 40])
+def test_the_interval_of_a_short_run_holds_the_truth(n: int, kind: str) -> None:
+    """Steps of two kinds in turn have no more a median than their mean has; and batches of correlated steps are alike."""
+    held = intervals = 0
+    for seed in range(600):
+        series = noise(n, seed=seed, carried_over=0.8 if kind == "correlated" else 0.0)
+        if kind == "in turn":
+            series = [value * (1.1, 0.9)[step % 2] for step, value in enumerate(series)]
+        found = find(series)
+        if isinstance(found, Steady) and found.interval is not None:
+            intervals += 1
+            held += found.interval.low <= 0.1 <= found.interval.high
+    assert intervals >= 540
+    assert held / intervals >= 0.91
 
 
 def test_a_long_series_is_cut_by_its_blocks() -> None:
@@ -359,13 +399,24 @@ def noisy(n: int, sd: float) -> list[float]:
     return [rng.gauss(1.0, sd) for _ in range(n)]
 
 
-def test_the_interval_is_the_one_that_the_report_shows() -> None:
-    for length in (40, 120):
-        series = noisy(length, 0.05)
-        interval = median_interval(series)
-        assert interval is not None
-        middle = (interval.low + interval.high) / 2
-        assert half_width(series) == pytest.approx((interval.high - interval.low) / 2 / middle, rel=1e-5)
+@given(
+    st.one_of(
+        st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=150),
+        st.lists(st.sampled_from([0.1, 0.1000001, 0.11, 0.12]), min_size=8, max_size=150),
+        st.builds(
+            lambda n, seed, r: noise(n, seed=seed, carried_over=r),
+            st.integers(8, 300),
+            st.integers(0, 99),
+            st.floats(-0.9, 0.95),
+        ),
+    )
+)
+def test_the_interval_is_the_one_that_the_report_shows(series: list[float]) -> None:
+    interval, width = median_interval(series), half_width(series)
+    if interval is None:
+        assert width is None
+    else:
+        assert width == pytest.approx((interval.high - interval.low) / 2 / statistics.median(series), rel=1e-5)
 
 
 def test_a_quiet_run_stops_after_two_looks() -> None:

@@ -344,7 +344,7 @@ def test_a_step_recompiles_if_one_rank_does(tmp_path: Path) -> None:
 def test_without_compilation_nothing_is_counted(tmp_path: Path) -> None:
     assert "recompiled_steps" not in numbers(one_rank(tmp_path / "eager", [0.1] * 40))
     compiled = one_rank(tmp_path / "compiled", **recompiled({1: 5.0}, of=40))
-    assert numbers(compiled)["recompiled_steps"] == 0 and details(compiled) == []
+    assert numbers(compiled)["recompiled_steps"] == 0 and "recompiled" not in " ".join(details(compiled))
 
 
 def test_many_recompiled_steps_are_not_all_named() -> None:

@@ -1,8 +1,7 @@
-"""Intervals for the median within one run, for the mean over runs, and for the ratio of two groups of runs (sides). Pure.
+"""Intervals for the mean over runs, and for the ratio of two groups of runs (sides). Pure.
 
-Within a run, successive steps are similar, so single steps are not an independent sample. The run is cut into a few long
-batches, and the medians of the batches are the sample. Over repeats, each run is one sample. People compare ratios, so means
-and intervals are computed from logarithms. `compare` says what a ratio means for a metric.
+Each run is one sample. People compare ratios, so means and intervals are computed from logarithms. `compare` says what a ratio
+means for a metric. `steady_state/median_step.py` computes the interval of the median step within one run.
 """
 
 from __future__ import annotations
@@ -12,18 +11,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 
 LEVEL = 0.95
 MOST_RUNS = 1000
 # Rounding errors can make the difference of two equal logarithms as large as this.
 ROUNDING = 1e-12
-
-# Fewer than 100 steps make 4 batches, more steps make 6. There are few batches, because only long batches are nearly independent,
-# as the intervals require. In simulations with 2 % of noise, correlated from step to step (AR(1), 0.5), a nominal 95 % interval
-# contained the true median in 94 to 95 % of the series of 50, 200 and 1000 steps, with and without 2 % of spikes. For 20 steps it
-# was 93 % (benchmarks/coverage.py prints the table).
-FEW_STEPS, FEW_BATCHES, MANY_BATCHES = 100, 4, 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,23 +83,6 @@ def widened(ratio: Ratio, by: float) -> Ratio:
         return ratio
     factor = math.exp(by)
     return replace(ratio, interval=Interval(low=ratio.interval.low / factor, high=ratio.interval.high * factor))
-
-
-def median_interval(values: Sequence[float]) -> Interval | None:
-    """Return the 95 % interval of the median of a stationary series: Student's t over the medians of equally long batches.
-
-    Steps that are left over at the start belong to no batch. Return None if a batch has fewer than two values, or if the interval
-    would reach below zero.
-    """
-    count = FEW_BATCHES if len(values) < FEW_STEPS else MANY_BATCHES
-    length = len(values) // count
-    if length < 2:
-        return None
-    start = len(values) - count * length
-    medians = [median(values[at : at + length]) for at in range(start, len(values), length)]
-    half = t_quantile(count - 1) * stdev(medians) / math.sqrt(count)
-    centre = median(values)
-    return Interval(low=centre - half, high=centre + half) if half < centre else None
 
 
 def mean_of_logs(values: Sequence[float]) -> Summary:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from statistics import fmean, median
 
-from orchestrator.measure.intervals import Interval, median_interval
+from orchestrator.measure.intervals import Interval
 from orchestrator.measure.steady_state.levels import (
     SPIKE_UNITS,
     late_compilation,
@@ -32,6 +32,7 @@ from orchestrator.measure.steady_state.levels import (
     spread,
     warm_up,
 )
+from orchestrator.measure.steady_state.median_step import half_tick, median_interval
 from orchestrator.records import AT_LEAST_STEPS, Caveat, CaveatKind
 
 _NO_TIME = "its steps took no time: the clock stood still"
@@ -139,6 +140,7 @@ def _described(
         "spikes": spike_share - math.fsum(waits[index - cut] for index in spikes if waits) / total,
         "evaluation or saving": math.fsum(s - p for s, p in zip(part, plain[cut:], strict=True)) / total,
     }
+    interval = median_interval(part)
     return Steady(
         discarded_steps=cut,
         found_by=found_by,
@@ -147,11 +149,20 @@ def _described(
         mean_s=fmean(part),
         p5_s=ordered[int(0.05 * (len(part) - 1))],
         p95_s=ordered[math.ceil(0.95 * (len(part) - 1))],
-        interval=median_interval(part),
+        interval=interval,
         spikes=spikes,
         spike_share=spike_share,
-        warnings=tuple(_difference(middle, fmean(part), shares)),
+        warnings=(*_difference(middle, fmean(part), shares), *_coarse(ordered, middle, interval)),
     )
+
+
+def _coarse(ordered: Sequence[float], middle: float, interval: Interval | None) -> Iterator[str]:
+    """Yield a sentence if the clock's ticks make up over a quarter of the interval, or leave no interval."""
+    half = half_tick(ordered)
+    if math.isinf(half):
+        yield f"all {len(ordered)} steady steps took {middle:.6g} s: their clock is too coarse, so the step time has no interval"
+    elif half and (interval is None or half > (interval.high - interval.low) / 8):
+        yield f"the clock of the steps is coarse: its ticks are {2 * half:.3g} s, and the median step takes {middle:.6g} s"
 
 
 def _waits(cut: int, waits_s: Sequence[float], after: Sequence[Sequence[str]]) -> list[float]:

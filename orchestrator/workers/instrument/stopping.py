@@ -13,7 +13,8 @@ row reduce this error but do not remove it. So the interval of a run that ended 
 from __future__ import annotations
 
 import math
-from statistics import median, stdev
+from bisect import bisect_left, bisect_right
+from statistics import fmean, median, stdev
 from typing import Optional, Sequence, Tuple
 
 AT_LEAST_STEPS = 20
@@ -23,14 +24,52 @@ _T = {4: 3.182446, 6: 2.570582}
 
 
 def half_width(seconds: Sequence[float]) -> Optional[float]:
-    """Return half the width of the median's 95 % interval, as a share of the median; None for too few steps."""
+    """Return half the width of the median's 95 % interval, as a share of the median; None if there is no interval.
+
+    `measure/steady_state/median_step.py` has the same rules and explains them. A test compares the results.
+    """
     count = 4 if len(seconds) < _FEW_STEPS else 6
     length = len(seconds) // count
     if length < 2:
         return None
     start = len(seconds) - count * length
     medians = [median(seconds[at : at + length]) for at in range(start, len(seconds), length)]
-    return _T[count] * stdev(medians) / math.sqrt(count) / median(seconds)
+    half = _T[count] * stdev(medians) / math.sqrt(count) * _widening(seconds, count, length)
+    ordered, rank = sorted(seconds), max(0, int(len(seconds) / 2 - 0.98 * math.sqrt(len(seconds))))
+    centre, tick = median(ordered), _half_tick(ordered)
+    low, high = min(centre - half, ordered[rank]) - tick, max(centre + half, ordered[-1 - rank]) + tick
+    return (high - low) / 2 / centre if low > 0 else None
+
+
+def _half_tick(ordered: Sequence[float]) -> float:
+    """Return half of a coarse clock's tick, 0 for a fine clock, and infinity if all times are equal."""
+    centre = median(ordered)
+    first, end = bisect_left(ordered, centre * (1 - 1e-5)), bisect_right(ordered, centre * (1 + 1e-5))
+    if end - first <= math.sqrt(len(ordered)):
+        return 0.0
+    below = centre - ordered[first - 1] if first else math.inf
+    above = ordered[end] - centre if end < len(ordered) else math.inf
+    return min(below, above) / 2 if min(below, above) > 1e-4 * centre else 0.0
+
+
+def _widening(seconds: Sequence[float], count: int, length: int) -> float:
+    """Return the factor by which the correlation of successive steps widens the interval."""
+    recent = seconds[-2000:]
+    middle, n = median(recent), len(recent)
+    far = 3 * max(1.4826 * median([abs(value - middle) for value in recent]), 0.001 * abs(middle), 1e-12)
+    clipped = [max(-far, min(far, value - middle)) for value in recent]
+    mean = fmean(clipped)
+    centred = [value - mean for value in clipped]
+    squares = math.fsum([value * value for value in centred])
+    r = math.fsum([centred[at] * centred[at + 1] for at in range(n - 1)]) / squares if squares > 0 else -1.0
+    r = min(r + (1 + 3 * r) / n + 0.9 / math.sqrt(n), 0.98)
+    if r <= 0:
+        return 1.0
+    batch, whole = [
+        ((1 + r) / (1 - r) - 2 * r * (1 - r**steps) / (steps * (1 - r) ** 2)) / steps
+        for steps in (length, count * length)
+    ]
+    return math.sqrt((count - 1) * whole / (batch - whole))
 
 
 class Stopping:
