@@ -32,7 +32,7 @@ _RECENT, _FAR = 2000, 3
 _STANDARD_ERRORS, _HIGHEST = 0.9, 0.98
 # Half of the 0.975 quantile of the normal distribution: the rank interval reaches so many √n ranks from the median.
 _RANKS = 0.98
-# Times that differ by less than the first share of the median are equal. A gap below the second share is no tick.
+# Times that differ by less than the first share of the median are equal. A gap below the second share is not a tick.
 _EQUAL, _TICK = 1e-5, 1e-4
 
 
@@ -74,7 +74,7 @@ def half_tick(ordered: Sequence[float]) -> float:
 
 
 def _widening(values: Sequence[float], count: int, length: int) -> float:
-    """Return the factor by which correlation widens the interval of `count` batches of `length` steps."""
+    """Return the factor for the effect of correlation on the interval of `count` batches of `length` steps."""
     r = _correlation(values[-_RECENT:])
     if r <= 0:
         return 1.0

@@ -53,7 +53,7 @@ def _half_tick(ordered: Sequence[float]) -> float:
 
 
 def _widening(seconds: Sequence[float], count: int, length: int) -> float:
-    """Return the factor by which the correlation of successive steps widens the interval."""
+    """Return the factor for the effect of the correlation of successive steps on the interval."""
     recent = seconds[-2000:]
     middle, n = median(recent), len(recent)
     far = 3 * max(1.4826 * median([abs(value - middle) for value in recent]), 0.001 * abs(middle), 1e-12)
