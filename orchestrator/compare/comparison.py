@@ -144,12 +144,16 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fleet:
-    """The verdict on one metric over all pairs. `ratio` is the geometric mean of their ratios. `pairs` is the number of pairs."""
+    """The verdict on one metric over all pairs. `ratio` is the geometric mean of their ratios. `pairs` is the number of pairs.
+
+    `one_after_the_other` means that all runs of one side started before all runs of the other side.
+    """
 
     metric: str
     verdict: Verdict
     ratio: Ratio
     pairs: int
+    one_after_the_other: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,14 +14,15 @@ from dataclasses import replace
 from itertools import count
 
 from orchestrator.compare.cold_runs import Sample, without_cold_runs
-from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
-from orchestrator.compare.judging import Measured, by_test, measure, p_value, row, with_shared_noise
+from orchestrator.compare.comparison import Comparison, Difference, Entry, Pair, Row, Run, Side, Verdict
+from orchestrator.compare.fleet import fleet
+from orchestrator.compare.judging import Measured, measure, p_value, row, with_shared_noise
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
 from orchestrator.measure import intervals
-from orchestrator.measure.metrics import Direction, Judged
+from orchestrator.measure.metrics import Direction
 from orchestrator.records import Status
 
 OK = Status.OK.value
@@ -50,7 +51,7 @@ def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Co
             replace(pair, base=_keep_metrics(pair.base, kept), new=_keep_metrics(pair.new, kept)) for pair in pairs
         ),
         rows=tuple(rows),
-        fleet=_fleet(judged, rows, rules),
+        fleet=fleet(judged, rows, samples, level=rules.level),
         environment=shared(pairs),
         rules=rules.described(),
         warnings=tuple(dict.fromkeys((*base.warnings, *new.warnings, *warnings))),
@@ -251,24 +252,3 @@ def _keep_metrics(entry: Entry | None, names: frozenset[str]) -> Entry | None:
         return None
     kept = ({name: value for name, value in run.numbers.items() if name in names} for run in entry.runs)
     return replace(entry, runs=tuple(replace(run, numbers=few) for run, few in zip(entry.runs, kept, strict=True)))
-
-
-def _fleet(judged: Sequence[Rule], rows: Sequence[Row], rules: Rules) -> tuple[Fleet, ...]:
-    ratios: dict[str, list[float]] = defaultdict(list)
-    for line in rows:
-        if line.ratio is not None:
-            ratios[line.metric].append(line.ratio.value)
-    tested = (rule for rule in judged if len(ratios[rule.metric]) > 1 and rule.judged is not Judged.GUARD)
-    return tuple(_fleet_line(rule, ratios[rule.metric], level=rules.level) for rule in tested)
-
-
-def _fleet_line(rule: Rule, ratios: Sequence[float], *, level: float) -> Fleet:
-    """Return one metric's verdict over all experiments.
-
-    The ratio is the geometric mean of the pairs' ratios. It shows a change of 2 % in all pairs, even if no single row shows this
-    change. Each pair counts once, whatever its number of runs. Influences that all pairs share, such as the day or the room's
-    temperature, do not count as noise.
-    """
-    mean = intervals.paired_ratio([1.0] * len(ratios), ratios)
-    verdict, _ = by_test(replace(rule, min_effect=rule.fleet_effect), mean, level=level, p=mean.p)
-    return Fleet(metric=rule.metric, verdict=verdict, ratio=mean, pairs=len(ratios))

@@ -62,10 +62,10 @@ def _fleet(comparison: Comparison) -> Iterator[str]:
     rows = []
     for line in comparison.fleet:
         verdict, metric, *numbers = wording.fleet_cells(line)
-        rows.append((metric, verdict, *numbers, str(line.pairs)))
+        rows.append((metric, verdict, *numbers, wording.fleet_note(line)))
     if rows:
         yield "**All experiments** (geometric mean of the ratios)"
-        yield table(("metric", "verdict", "change", "95 %", "pairs"), rows, right=("change", "pairs"))
+        yield table(("metric", "verdict", "change", "95 %", ""), rows, right=("change",))
 
 
 def _rows(blocks: Iterable[Block]) -> list[tuple[str, ...]]:

@@ -116,7 +116,7 @@ def _together(comparison: Comparison) -> Markup:
             "metric": one_line(wording.heading(line.metric)),
             "change": wording.change(line.ratio),
             "interval": wording.interval(line.ratio),
-            "pairs": f"{line.pairs:,}",
+            "pairs": wording.fleet_note(line),
         }
         for line in comparison.fleet
     ]

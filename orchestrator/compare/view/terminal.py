@@ -70,7 +70,7 @@ def _fleet(comparison: Comparison, *, width: int) -> Iterator[RenderableType]:
         return
     yield Text("")
     yield Text("All experiments (geometric mean of the ratios, 95 %):", style="bold")
-    rows = [(*wording.fleet_cells(line), "", f"{line.pairs} pairs") for line in comparison.fleet]
+    rows = [(*wording.fleet_cells(line), "", wording.fleet_note(line)) for line in comparison.fleet]
     widths = _widths(rows)
     for line, cells in zip(comparison.fleet, rows, strict=True):
         yield _line(cells, widths=widths, width=width, style=STYLES[line.verdict])

@@ -161,6 +161,12 @@ def fleet_cells(line: Fleet) -> tuple[str, ...]:
     return words(line.verdict), heading(line.metric), change(line.ratio), interval(line.ratio)
 
 
+def fleet_note(line: Fleet) -> str:
+    """Return the number of pairs, and a remark if the sides ran one after the other."""
+    days = "one side after the other: a change cannot be told from another day"
+    return f"{line.pairs:,} pairs{f', {days}' if line.one_after_the_other else ''}"
+
+
 def heading(name: str) -> str:
     """Return a metric's heading."""
     return printable(metric(name).label)

@@ -180,8 +180,14 @@ def paired_ratio(base: Sequence[float], new: Sequence[float], *, level: float = 
     n = len(shifts)
     if n < 2:
         return Ratio(value=_exp(shifts[0]), interval=None, p=None, n_base=n, n_new=n)
-    differences = Estimate(shift=fmean(shifts), variance=_variance(shifts), weight=n, degrees=n - 1, n_base=n, n_new=n)
-    return differences.ratio(level=level)
+    return estimate_in_pairs(base, new).ratio(level=level)
+
+
+def estimate_in_pairs(base: Sequence[float], new: Sequence[float]) -> Estimate:
+    """Return the estimate of two sides whose values belong together in pairs, two pairs or more."""
+    shifts = [math.log(after) - math.log(before) for before, after in zip(base, new, strict=True)]
+    n = len(shifts)
+    return Estimate(shift=fmean(shifts), variance=_variance(shifts), weight=n, degrees=n - 1, n_base=n, n_new=n)
 
 
 def _two_sided(t: float, degrees: float) -> float:
