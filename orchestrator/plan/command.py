@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from string import Template
@@ -116,7 +115,7 @@ def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[
         "TUNEBENCH_RUN_DIR": str(run_dir),
     }
     if experiment.measure is not None:
-        env["TUNEBENCH_MEASURE"] = json.dumps(asdict(experiment.measure), sort_keys=True)
+        env["TUNEBENCH_MEASURE"] = json.dumps(experiment.measure.fields(), sort_keys=True)
     if experiment.steps is not None:
         env["TUNEBENCH_INSTRUMENT"] = "off"  # a script that reports its steps itself is not measured twice
     if experiment.device is Device.CPU:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -101,13 +101,19 @@ class Measure:
 
     `discard_steps` is the number of warm-up steps (None: see `measure.steady_state`). Training ends after `at_most_steps` steps. It
     ends earlier if two conditions hold: the confidence interval of the step time is within ± `within` (0.01 is 1 %), and
-    `at_least_steps` steps have followed the warm-up. None of these fields is an argument of the trainer.
+    `at_least_steps` steps have followed the warm-up. `at_least_s` is a third condition: all steps have taken so many seconds.
+    None of these fields is an argument of the trainer.
     """
 
     discard_steps: int | None = None
     at_least_steps: int | None = None
     at_most_steps: int | None = None
     within: float | None = None
+    at_least_s: float | None = None
+
+    def fields(self) -> dict[str, float | None]:
+        """Return the fields for ids and for the training process. Ids from before `at_least_s` was added must not change."""
+        return {name: value for name, value in asdict(self).items() if name != "at_least_s" or value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -46,7 +46,7 @@ class EarlyEnd:
             self._look(self.measure.within)
         if self.measure.at_most_steps is not None and made >= self.measure.at_most_steps:
             self.why, self.step = "at_most_steps", made
-        elif self.narrow_looks >= 2:
+        elif self.narrow_looks >= 2 and made % LOOK_EVERY == 0 and self._missing_s() <= 0:
             self.why, self.step = "within", made
 
     def _look(self, within: float) -> None:
@@ -62,6 +62,10 @@ class EarlyEnd:
     def _warm_up(self, made: int) -> int:
         return made // 2 if self.measure.discard_steps is None else self.measure.discard_steps
 
+    def _missing_s(self) -> float:
+        """Return the time that the steps lack until `at_least_s`."""
+        return (self.measure.at_least_s or 0.0) - math.fsum(self.seconds)
+
     def steps_to_go(self) -> int:
         """Return the number of steps until the rule may end the run, at least 1."""
         made, ends = len(self.seconds), []
@@ -70,5 +74,7 @@ class EarlyEnd:
         if self.measure.within is not None:
             declared = self.measure.discard_steps
             look = 2 * self.next_look if declared is None else declared + self.next_look
+            if self.narrow_looks >= 2:
+                look = made + math.ceil(self._missing_s() / (math.fsum(self.seconds) / made))
             ends.append(LOOK_EVERY * math.ceil(look / LOOK_EVERY))
         return max(1, min(ends, default=made) - made)

@@ -55,6 +55,22 @@ def test_it_decides_as_the_rule_inside_a_trainer(
     assert ended(Measure(discard_steps=discard, at_least_steps=least, within=0.01), seconds)[1] == when
 
 
+@given(st.integers(0, 20), st.sampled_from([None, 5]), st.floats(0, 120))
+def test_it_waits_for_the_time_as_the_rule_inside_a_trainer(seed: int, discard: int | None, least_s: float) -> None:
+    seconds = noisy(150, 0.002, seed)
+    inside, when = Stopping(discard, None, 0.01, least_s), None
+    for made, value in enumerate(seconds, start=1):
+        inside.add(value)
+        if made % 10 == 0 and inside.verdict()[0]:
+            when = made
+            break
+    why, step = ended(Measure(discard_steps=discard, within=0.01, at_least_s=least_s), seconds)
+    assert (why, step) == ("within", when)
+    assert when is not None and least_s <= sum(seconds[:when])
+    soonest = ended(Measure(discard_steps=discard, within=0.01), seconds)[1]
+    assert when == soonest or sum(seconds[: when - 10]) < least_s
+
+
 @pytest.mark.parametrize(
     ("measure", "made", "left"),
     [
@@ -63,10 +79,11 @@ def test_it_decides_as_the_rule_inside_a_trainer(
         (Measure(discard_steps=5, within=0.01), 0, 30),
         (Measure(within=0.01), 10, 30),
         (Measure(at_most_steps=25, within=0.01), 10, 15),
+        (Measure(discard_steps=0, within=0.01, at_least_s=85.0), 40, 50),
     ],
 )
 def test_it_says_after_how_many_steps_to_look_again(measure: Measure, made: int, left: int) -> None:
     rule = EarlyEnd(measure)
-    for _ in range(made):
-        rule.add(1.0)
+    for step in range(made):
+        rule.add(1.0 + step % 7 / 1000)
     assert rule.steps_to_go() == left

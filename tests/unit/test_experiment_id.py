@@ -18,7 +18,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.plan.config import load_suite
 from orchestrator.plan.data import cache_folder, data_path
 from orchestrator.plan.identity.experiment_id import Digester, accelerate_settings, readable_part
-from orchestrator.records import DataSpec, Experiment, Framework
+from orchestrator.records import DataSpec, Experiment, Framework, Measure
 
 ONE = experiment(id="", arguments={"a": "1"})
 FIT = re.compile(r"[A-Za-z0-9_=][A-Za-z0-9._=-]*-[0-9a-f]{12}")
@@ -62,6 +62,13 @@ def test_the_tag_is_no_part_of_the_digest(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- digests
+
+
+def test_a_key_of_measure_that_came_later_counts_only_where_it_is_used() -> None:
+    """The digest is one of a version without `at_least_s`, so that its folders are resumed."""
+    older = Measure(discard_steps=5, within=0.01)
+    assert experiment_digest(replace(ONE, measure=older), NONE) == "e398d3fbaee4"
+    assert experiment_digest(replace(ONE, measure=replace(older, at_least_s=60.0)), NONE) != "e398d3fbaee4"
 
 
 @given(st.permutations(list(string.ascii_lowercase[:6])))

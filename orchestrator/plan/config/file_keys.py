@@ -76,7 +76,7 @@ class Custom(Model):
 
 
 class Measure(Model):
-    """Settings of the steady state and of the early stop, in optimizer steps."""
+    """Settings of the steady state and of the early stop. A step is an optimizer step."""
 
     discard_steps: Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(value_types.refuse_bool)] | None = Field(
         None, description="Number of warm-up steps, which no speed includes. Default: detected."
@@ -91,9 +91,14 @@ class Measure(Model):
     within: Share | None = Field(
         None, description="Training ends when the step time is known within ± this share, such as 1%."
     )
+    at_least_s: Seconds | None = Field(
+        None, description="Smallest duration of all steps before `within` ends training, in seconds. Default: none."
+    )
 
     @model_validator(mode="after")
     def _leaves_room(self) -> Self:
+        if self.at_least_s is not None and self.within is None:
+            raise ValueError("at_least_s has an effect only with within; add within: 1%, or remove at_least_s")
         warm_up, least, most = self.discard_steps or 0, self.at_least_steps or 0, self.at_most_steps
         if most is not None and most < warm_up + least:
             needed = " and ".join(

@@ -93,7 +93,7 @@ class Digester:
             "trainer": experiment.trainer,
         }
         if experiment.measure is not None:  # ids of experiments without `measure` must not change
-            content["measure"] = asdict(experiment.measure)
+            content["measure"] = experiment.measure.fields()
         if experiment.script is not None:
             content["script"] = asdict(replace(experiment.script, folder="", files=()))
         if experiment.steps is not None:

@@ -115,7 +115,8 @@ def build(measure: Mapping[str, Any], *, rank: int, world_size: int, load: Calla
     store = default_store() if world_size > 1 else None
     if not measure.get("within") or (world_size > 1 and store is None):
         return Ending(measure, rank=rank, stopping=None, board=None)
-    rule = load("stopping").Stopping(measure.get("discard_steps"), measure.get("at_least_steps"), measure["within"])
+    steps = measure.get("discard_steps"), measure.get("at_least_steps")
+    rule = load("stopping").Stopping(*steps, measure["within"], measure.get("at_least_s") or 0.0)
     board = store and Board(sys.modules["torch"].distributed.PrefixStore(f"tunebench/{number}", store))
     return Ending(measure, rank=rank, stopping=rule, board=board)
 

@@ -20,7 +20,8 @@ measured.
 
 Each part says what its numbers leave out. A loss that is not finite is written as null, since JSON has no word for it.
 
-    TUNEBENCH_MEASURE         {"discard_steps", "at_least_steps", "at_most_steps", "within"} as JSON; unset: train to the end
+    TUNEBENCH_MEASURE         {"discard_steps", "at_least_steps", "at_most_steps", "within"} as JSON; unset: train to the end.
+                              "at_least_s" is there if the scenario has it
     TUNEBENCH_MEMORY_TRACKER  `native`: use the Trainer's memory tracker; `light`: use it without its thread (`stages.py`)
     TUNEBENCH_TOGGLE_STEPS    a number N, for an overhead study: measure only every other block of N steps
     TUNEBENCH_INSTRUMENT      `off`, for an overhead study: record only errors, final metrics and settings; do nothing at a step

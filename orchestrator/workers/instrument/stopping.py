@@ -3,7 +3,8 @@
 The rule uses the steps after the warm-up. These are the steps after the first `discard_steps` if that is set, else the second
 half of all steps. The medians of 4 batches of steps (6 batches from 100 steps on) give a 95 % interval by Student's t. Training
 ends when half the interval's width, divided by the median, is at most `within` at two checks in a row. The second check comes after
-20 % more steps. At least `at_least_steps` steps (default 20) must follow the warm-up.
+20 % more steps. At least `at_least_steps` steps (default 20) must follow the warm-up, and all steps must have taken `at_least_s`
+seconds: a GPU may need minutes to reach its final temperature, and no rule sees in the first minute that the steps get slower.
 
 The cost: the rule checks again and again, so training may end at a check where the interval is narrow by chance. Two checks in a
 row reduce this error but do not remove it. So the interval of a run that ended early contains the true value in fewer than 95 of
@@ -75,8 +76,10 @@ def _widening(seconds: Sequence[float], count: int, length: int) -> float:
 class Stopping:
     """The rule that the docstring above describes. It gets the time of each step."""
 
-    def __init__(self, discard_steps: Optional[int], at_least_steps: Optional[int], within: float) -> None:
-        self.discard_steps, self.within = discard_steps, within
+    def __init__(
+        self, discard_steps: Optional[int], at_least_steps: Optional[int], within: float, at_least_s: float = 0.0
+    ) -> None:
+        self.discard_steps, self.within, self.at_least_s = discard_steps, within, at_least_s
         self.at_least_steps = at_least_steps or AT_LEAST_STEPS
         self.seconds: list[float] = []
         self.next_look = self.at_least_steps
@@ -95,4 +98,4 @@ class Stopping:
             self.width = half_width(steady)
             narrow = self.width is not None and self.width <= self.within
             self.narrow_looks = self.narrow_looks + 1 if narrow else 0
-        return self.narrow_looks >= 2, self.width
+        return self.narrow_looks >= 2 and math.fsum(self.seconds) >= self.at_least_s, self.width
