@@ -218,15 +218,7 @@ def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:
 def capture(argv: Sequence[str], timeout_s: float) -> str:
     """Return the output of a short program. Raise LaunchError if it is missing, fails, or takes longer than `timeout_s`."""
     try:
-        done = subprocess.run(
-            argv,
-            env=child_environment({}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            start_new_session=True,
-            check=False,
-        )
+        done = _captured(argv, timeout_s)
     except subprocess.TimeoutExpired as error:
         raise LaunchError(f"{argv[0]}: no answer within {timeout_s:g} s") from error
     except (OSError, ValueError) as error:
@@ -235,3 +227,22 @@ def capture(argv: Sequence[str], timeout_s: float) -> str:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise LaunchError(f"{argv[0]}: ended with exit code {done.returncode}" + "".join(f": {line}" for line in last))
     return done.stdout.decode(errors="replace")
+
+
+def _captured(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
+    with subprocess.Popen(
+        argv,
+        env=child_environment({}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as child:
+        try:
+            stdout, stderr = child.communicate(timeout=timeout_s)
+        except BaseException:
+            # The program may be a script that started the real one, so its whole group is ended.
+            with suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
+            raise
+        return subprocess.CompletedProcess(argv, child.returncode, stdout, stderr)

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,7 +26,7 @@ from orchestrator.files.redaction import redact
 from orchestrator.machine.gpus import driver_versions, gpu_state, visible_gpus
 from orchestrator.records import Gpu
 
-__all__ = ["Machine", "collect", "pip_freeze", "this_machine", "visible_gpus"]
+__all__ = ["Machine", "collect", "pip_freeze", "python_version", "this_machine", "visible_gpus"]
 
 _INTERPRETER_S, _FREEZE_S, _GIT_S = 60.0, 180.0, 10.0
 _FOLDER_NAME = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(-py[\d.]+.*)?\.(dist-info|egg-info)")
@@ -53,6 +54,11 @@ def this_machine() -> Machine:
     return Machine(gpus=visible_gpus(), cpu_count=_cpu_count())
 
 
+def python_version(python: str | None) -> str | None:
+    """Return the version of an interpreter. Return None if it does not start, or is another program than Python."""
+    return _interpreter(python)[0]
+
+
 def _cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -73,11 +79,12 @@ def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
     # Paths are compared, not files: the interpreters of two virtual environments link to the same file.
     if python is None or os.path.abspath(os.path.expanduser(python)) == os.path.abspath(sys.executable):
         return platform.python_version(), _installed(sys.path)
-    try:
-        version, path = json.loads(_capture([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S))
-    except (LaunchError, ValueError):
-        return None, {}
-    return version, _installed(path)
+    # Another program than Python may answer anything.
+    with suppress(LaunchError, ValueError, RecursionError):
+        match json.loads(_capture([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S)):
+            case [str(version), [*path]] if all(isinstance(folder, str) for folder in path):
+                return version, _installed(path)
+    return None, {}
 
 
 def _installed(path: Sequence[str]) -> dict[str, str]:

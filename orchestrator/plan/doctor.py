@@ -22,7 +22,7 @@ from rich.text import Text
 from orchestrator.errors import OrchestratorError
 from orchestrator.machine import cgroup
 from orchestrator.machine.process import capture
-from orchestrator.machine.provenance import this_machine
+from orchestrator.machine.provenance import python_version, this_machine
 from orchestrator.plan.data import cache_folder
 
 NEEDED = ("torch", "transformers", "accelerate")
@@ -80,8 +80,11 @@ def _finding(name: str, found: str, *, todo: str | None = None, level: Level = L
 def _interpreter(python: str | None) -> Iterator[Finding]:
     yield _finding("tunebench's Python", f"{sys.version.split()[0]} ({sys.executable})")
     if python:
-        todo = None if Path(python).exists() else "give --python the path of an existing interpreter"
-        yield _finding("training Python", python, todo=todo, level=Level.MISSING)
+        version = python_version(python)
+        todo = None if version else "give --python the path of an existing interpreter"
+        yield _finding(
+            "training Python", f"{version} ({python})" if version else python, todo=todo, level=Level.MISSING
+        )
 
 
 def _packages(python: str | None) -> Iterator[Finding]:
@@ -95,8 +98,9 @@ def _packages(python: str | None) -> Iterator[Finding]:
 
 
 def _torch(python: str | None) -> Finding:
+    interpreter = os.path.expanduser(python or sys.executable)
     try:
-        version, cuda, available, count = capture([python or sys.executable, "-c", TORCH_CHECK], timeout_s=120).split()
+        version, cuda, available, count = capture([interpreter, "-c", TORCH_CHECK], timeout_s=120).split()
     except (OrchestratorError, ValueError) as error:
         text = (str(error).strip().splitlines() or ["no answer"])[-1]
         return _finding("torch runs", text, todo="repair the installation of torch", level=Level.MISSING)

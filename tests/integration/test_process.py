@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 from factories.control_groups import small_group
-from trees import lives, pids, tree_program, wait_for
+from trees import lives, pids, tree_program, wait_for, wait_until
 
 from orchestrator.errors import LaunchError
 from orchestrator.machine import cgroup, process, process_tree
@@ -166,6 +166,14 @@ def test_capture():
         process.capture([sys.executable, "-c", "import sys; sys.exit(print('why', file=sys.stderr) or 3)"], 20)
     with pytest.raises(LaunchError, match=r"no answer within 0\.2 s"):
         process.capture([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
+
+
+def test_a_capture_that_takes_too_long_leaves_no_process(tmp_path):
+    noted = tmp_path / "pid"
+    script = f"sleep 60 & echo $! > {noted}; wait"
+    with pytest.raises(LaunchError, match="no answer"):
+        process.capture(["sh", "-c", script], 1.0)
+    wait_until(lambda: not lives(int(noted.read_text())), timeout_s=10)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -297,6 +297,13 @@ def test_a_starter_file_for_a_script_names_it_as_seen_from_the_file(call: Call, 
     assert code == 2 and "--script: there is no file 'my work/trian.py'" in err and not Path("other.yaml").exists()
 
 
+def test_no_starter_file_is_written_for_a_script_that_it_cannot_name(call: Call, tmp_path: Path) -> None:
+    script = os.fsdecode(b"train\xff.py")
+    (tmp_path / script).touch()
+    code, _, err = call("init", "scenarios.yaml", "--script", tmp_path / script)
+    assert code == 2 and "not valid UTF-8" in err and not (tmp_path / "scenarios.yaml").exists()
+
+
 def test_the_schema_in_the_repository_is_the_one_that_is_printed(call: Call, request: pytest.FixtureRequest) -> None:
     stored = ROOT / "docs" / "scenarios.schema.json"
     if request.config.getoption("--accept"):

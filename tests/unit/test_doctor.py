@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import platform
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +37,19 @@ def test_an_interpreter_that_is_not_there_is_said_and_is_exit_code_1(in_process:
     assert code == 1
     assert found["training Python"]["level"] == found["torch runs"]["level"] == "missing"
     assert "existing interpreter" in str(found["training Python"]["todo"])
+
+
+@pytest.mark.parametrize("python", ["/dev/null", "/", "/bin/true"])
+def test_what_exists_but_is_not_python_is_missing(in_process: Call, python: str) -> None:
+    code, out, _ = in_process("doctor", "--json", "--python", python)
+    assert code == 1 and by_name(out)["training Python"]["level"] == "missing"
+
+
+def test_an_interpreter_that_starts_is_shown_with_its_version(in_process: Call, tmp_path: Path) -> None:
+    (tmp_path / "python").symlink_to(sys.executable)
+    _, out, _ = in_process("doctor", "--json", "--python", str(tmp_path / "python"))
+    found = by_name(out)["training Python"]
+    assert found["level"] == "ok" and str(found["found"]).startswith(f"{platform.python_version()} (")
 
 
 def test_for_people_it_is_a_table(in_process: Call) -> None:

@@ -5,6 +5,9 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from orchestrator.machine import gpus, provenance
 from orchestrator.records import Gpu
@@ -21,6 +24,15 @@ def test_packages_of_our_interpreter_are_what_importlib_says():
 
 def test_an_interpreter_that_is_not_there_has_no_packages():
     assert provenance.Machine().packages("/nowhere/python") == {}
+
+
+@pytest.mark.parametrize("answer", ["null", "3", "[1, []]", '["3.11", [1]]', '["3.11", "/usr"]', "[" * 9999, "{}", ""])
+def test_another_program_in_place_of_the_interpreter_has_no_packages(tmp_path: Path, answer: str) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    program.chmod(0o755)
+    assert provenance.python_version(str(program)) is None
+    assert provenance.Machine().packages(str(program)) == {}
 
 
 def test_collect_is_json_and_holds_the_facts():

@@ -81,4 +81,8 @@ def _for_script(file: Path, script: Path, *, name: str) -> str:
     if not script.is_file():
         raise SelectionError(f"--script: there is no file {str(script)!r}; name your training script")
     path = os.path.relpath(script, file.parent)
+    if path != path.encode("utf-8", "replace").decode():
+        raise SelectionError(
+            f"--script: {path!r} is not valid UTF-8, so no scenario file can name it; rename the script"
+        )
     return STARTER_FOR_SCRIPT.format(name=name, script=path if re.fullmatch(r"[\w./-]+", path) else json.dumps(path))
