@@ -76,7 +76,7 @@ class CompareOptions:
         list[str] | None,
         Option(
             metavar="[METRIC=]SHARE",
-            help="Slowdown that an inconclusive row must rule out, else the exit code is 3. [default: 2.5 × --min-effect]",
+            help="Exit code 3 if an inconclusive row may be so much worse; verdicts stay. [default: 2.5 × --min-effect]",
         ),
     ] = None
     level: Annotated[

@@ -7,12 +7,12 @@ metrics and the level of the test. `judging` applies the rules to runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 
-from orchestrator.errors import SelectionError
+from orchestrator.errors import SelectionError, suggestion
 from orchestrator.measure.metrics import METRICS, ONE_RUN_EFFECT, Direction, Judged, Where, columns
 from orchestrator.measure.metrics import metric as registered
 from orchestrator.results.table.rows import Value
@@ -99,6 +99,19 @@ class Rules:
             rule_out=self.rule_outs.get(name, max(effect, self.rule_out or effect * RULE_OUT)),
         )
 
+    def check_names(self, measured: Collection[str]) -> None:
+        """Raise SelectionError if a share is for a metric that no run has and that is not registered."""
+        options = {"--min-effect": self.min_effects, "--threshold": self.thresholds, "--rule-out": self.rule_outs}
+        known = {*METRICS, *HEADLINES, *measured, FLEET}
+        unknown = [(option, name) for option, shares in options.items() for name in shares if name not in known]
+        if unknown and measured:
+            option, name = unknown[0]
+            # People write the heading that is on the screen.
+            meant = [other for other in (*DEFAULT, *METRICS) if registered(other).label == name]
+            usual = [other for other in DEFAULT if other in measured]
+            hint = f"; did you mean {meant[0]!r}?" if meant else suggestion(name, usual or measured)
+            raise SelectionError(f"{option} {name}: no run has this metric{hint}")
+
     def described(self) -> dict[str, Value]:
         """Return a dict from option to value. The values have the form of the command line."""
         effects = {"": self.min_effect} if self.min_effect is not None else {}
@@ -114,7 +127,14 @@ class Rules:
 
 
 def _words(values: Mapping[str, object], sign: str) -> str:
-    return ",".join(f"{name}{sign}{value}".strip(sign) if value is not None else name for name, value in values.items())
+    return ",".join(
+        f"{name}{sign}{_word(value)}".strip(sign) if value is not None else name for name, value in values.items()
+    )
+
+
+def _word(value: object) -> str:
+    # On the command line, a share above 1 needs the sign.
+    return f"{value * 100:.12g}%" if isinstance(value, float) and value > 1 else str(value)
 
 
 def parse(
@@ -164,6 +184,14 @@ def _shares(words: Iterable[str], option: str) -> dict[str, float]:
         if not 0 < share <= 10 or not text.isascii():
             raise SelectionError(
                 f"{option} {word!r}: give a share above 0, such as 0.02 or 2%, for all metrics, or METRIC=0.05 for one."
+            )
+        if share > 1 and not text.endswith("%"):
+            raise SelectionError(
+                f"{option} {word!r}: a share above 1 needs the sign %: write {text}% or {share / 100:g}."
+            )
+        if name == FLEET and option != "--min-effect":
+            raise SelectionError(
+                f"{option} {word!r}: only --min-effect has a share for {FLEET}; name a metric instead."
             )
         shares[name] = share
     return shares

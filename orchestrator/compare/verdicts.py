@@ -154,6 +154,7 @@ def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[
     sides = [_runs(pair) for pair in comparable]
     base = {name for runs, _ in sides for run in runs for name in run.numbers}
     new = {name for _, runs in sides for run in runs for name in run.numbers}
+    rules.check_names(base | new)
     if rules.metrics:
         unknown = [name for name in rules.metrics if name not in base | new]
         if unknown and base | new:

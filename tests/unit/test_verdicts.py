@@ -507,6 +507,31 @@ def test_options_change_what_matters() -> None:
     }
 
 
+@pytest.mark.parametrize("option", ["min_effect", "threshold", "rule_out"])
+def test_a_share_above_one_needs_the_sign(option: str) -> None:
+    flag = f"--{option.replace('_', '-')}"
+    with pytest.raises(SelectionError, match=rf"{flag} '{SPEED}=4'.*write 4% or 0.04"):
+        parse(**{option: [f"{SPEED}=4"]})
+    large = parse(**{option: ["400%"]})
+    assert large.described()[option] == "400%" and parse(**{option: ["400%"]}) == large
+
+
+@pytest.mark.parametrize("option", ["min_effect", "threshold", "rule_out"])
+@pytest.mark.parametrize(("name", "said"), [("tok/s", f"did you mean '{SPEED}'"), ("bad", f"Allowed: .*{SPEED}")])
+def test_a_share_for_an_unknown_metric_is_refused(option: str, name: str, said: str) -> None:
+    pair = paired(entry("a", {SPEED: NOISY}), entry("a", {SPEED: NOISY}))
+    with pytest.raises(SelectionError, match=f"--{option.replace('_', '-')} {name}: .*{said}"):
+        compared(pair, rules=parse(**{option: [f"{name}=2%"]}))
+    own = paired(entry("a", {"bad": NOISY}), entry("a", {"bad": NOISY}))
+    assert compared(own, rules=parse(metrics=["bad:lower"], **{option: ["bad=2%", f"{FIRST}=60%"]})).rows
+
+
+def test_only_the_smallest_effect_is_for_all_experiments_together() -> None:
+    for option in ("threshold", "rule_out"):
+        with pytest.raises(SelectionError, match="only --min-effect"):
+            parse(**{option: ["fleet=0.1%"]})
+
+
 # The gate
 
 

@@ -148,6 +148,7 @@ def _metrics(entries: Iterable[Entry], rules: Rules) -> list[str]:
     better direction.
     """
     measured = dict.fromkeys(name for entry in entries for run in entry.runs for name in run.numbers)
+    rules.check_names(measured)
     names = [name for name in rules.metrics or DEFAULT if name in measured]
     if rules.metrics and not names:
         raise SelectionError(f"--metrics {','.join(rules.metrics)}: no campaign measured any of them.")
