@@ -51,7 +51,7 @@ def _line(rule: Rule, ratios: Sequence[float], samples: Sequence[Sample], *, lev
         verdict=verdict,
         ratio=replace(mean, n_base=len(ratios), n_new=len(ratios)),
         pairs=len(ratios),
-        one_after_the_other=_one_after_the_other(samples),
+        one_after_the_other=one_after_the_other(samples),
     )
 
 
@@ -122,7 +122,7 @@ def _mean(rule: Rule, number: int, runs: Sequence[Run]) -> Run:
     )
 
 
-def _one_after_the_other(samples: Sequence[Sample]) -> bool:
+def one_after_the_other(samples: Sequence[Sample]) -> bool:
     """Return whether all runs of one side started before all runs of the other. It is false if a start is unknown."""
     sides = [[run.started_at for sample in samples for run in runs(sample)] for runs in (_base, _new)]
     base, new = ([start for start in side if start is not None] for side in sides)

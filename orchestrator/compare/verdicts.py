@@ -14,15 +14,15 @@ from dataclasses import replace
 from itertools import count
 
 from orchestrator.compare.cold_runs import Sample, without_cold_runs
-from orchestrator.compare.comparison import Comparison, Difference, Entry, Pair, Row, Run, Side, Verdict
-from orchestrator.compare.fleet import fleet
+from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
+from orchestrator.compare.fleet import fleet, one_after_the_other
 from orchestrator.compare.judging import Measured, measure, p_value, row, with_shared_noise
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
 from orchestrator.measure import intervals
-from orchestrator.measure.metrics import Direction
+from orchestrator.measure.metrics import Direction, Judged
 from orchestrator.records import Status
 
 OK = Status.OK.value
@@ -44,6 +44,8 @@ def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Co
     samples, on_cold_runs = without_cold_runs(samples, by_campaign=rules.correction is not Correction.NONE)
     warnings += on_cold_runs
     rows = _rows(pairs, [(sample, measure(sample)) for sample in samples], rules)
+    together = fleet(judged, rows, samples, level=rules.level)
+    warnings += _on_order(samples, together)
     return Comparison(
         base=base.name,
         new=new.name,
@@ -51,7 +53,7 @@ def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Co
             replace(pair, base=_keep_metrics(pair.base, kept), new=_keep_metrics(pair.new, kept)) for pair in pairs
         ),
         rows=tuple(rows),
-        fleet=fleet(judged, rows, samples, level=rules.level),
+        fleet=together,
         environment=shared(pairs),
         rules=rules.described(),
         warnings=tuple(dict.fromkeys((*base.warnings, *new.warnings, *warnings))),
@@ -81,6 +83,22 @@ def _on_same_runs(left_out: int, pairs: Sequence[Pair]) -> list[str]:
             f"{counted(partly, 'experiment')} {verb} some runs that are on both sides: these runs are counted only for base"
         )
     return sentences
+
+
+def _on_order(samples: Sequence[Sample], together: Sequence[Fleet]) -> list[str]:
+    """Return a sentence if the sides of experiments ran one after the other, and no line over all experiments says it.
+
+    One run per side does not count: two runs always have this order.
+    """
+    if any(line.one_after_the_other for line in together):
+        return []
+    tested: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if sample.rule.judged is Judged.TEST and len(sample.base) + len(sample.new) > 2:
+            tested[sample.label].append(sample)
+    apart = sum(map(one_after_the_other, tested.values()))
+    where = "" if apart == len(tested) else f" of {counted(apart, 'experiment')}"
+    return [f"the sides{where} ran one after the other: a change cannot be told from another day"] if apart else []
 
 
 def _with_unique_labels(pairs: Sequence[Pair]) -> list[Pair]:

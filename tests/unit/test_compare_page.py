@@ -143,6 +143,13 @@ def test_what_forbids_a_comparison_is_said_with_the_environment(made: str) -> No
     assert "not comparable" not in row and ">all<" in row
 
 
+def test_differences_of_single_experiments_are_not_denied() -> None:
+    pair = paired(entry("a", {SPEED: [1000.0]}), entry("a", {SPEED: [1000.0]}))
+    differing = replace(pair, arguments=(Difference(name="variables", base=None, new="SECONDS=1"),))
+    said = "Experiments differ in arguments, files or variables"
+    assert said in page(compared(differing)) and said not in page(compared(pair))
+
+
 def test_all_together_are_lines_of_numbers(made: str) -> None:
     comparison = everything()
     (line,) = (one for one in comparison.fleet if one.metric == SPEED)

@@ -137,6 +137,8 @@ def test_what_needs_more_than_the_limit_is_named_and_left(folder: Path, tmp_path
     assert found.warnings == (said,) and [side.repeats for side in found.contests[0].sides] == [(4, 5, 6)] * 2
     found = prepare(comparison([pair], rows[1:]), here=here)
     assert found.warnings == (said,) and not found.contests and found.is_stuck
+    (line,) = contests.lines(found, ())
+    assert "this machine" not in line and "--runs N" in line
     (raised,) = prepare(comparison([pair], rows), max_runs=361, here=here).contests
     assert len(raised.sides[0].repeats) == 361
     found = prepare(comparison([pair], rows), runs=2, here=here)

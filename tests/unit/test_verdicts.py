@@ -370,6 +370,20 @@ def test_all_together_go_by_half_the_effect_of_a_row(factor: float, verdict: Ver
     assert [line.verdict for line in named.fleet] == [Verdict.SAME]
 
 
+def test_sides_one_after_the_other_are_said_once() -> None:
+    def pair(label: str, base: Sequence[float], new: Sequence[float]) -> Pair:
+        numbers = {SPEED: NOISY[: len(base)], STEP: NOISY[: len(base)], FIRST: NOISY[: len(base)]}
+        return paired(entry(label, numbers, started_at=base), entry(label, numbers, started_at=new))
+
+    apart, turns = pair("a", range(5), range(5, 10)), pair("b", range(0, 10, 2), range(1, 10, 2))
+    said = "ran one after the other: a change cannot be told from another day"
+    assert compared(apart).warnings == (f"the sides {said}",)
+    assert compared(apart, turns).warnings == (f"the sides of 1 experiment {said}",)
+    assert compared(turns).warnings == compared(pair("a", [0], [1])).warnings == ()
+    both = compared(apart, pair("b", range(5), range(5, 10)))
+    assert both.warnings == () and both.fleet[0].one_after_the_other, "the line over all experiments says it"
+
+
 def test_one_pair_is_no_fleet_and_a_loss_is_none() -> None:
     numbers = {SPEED: [1000.0], LOSS: [2.0]}
     one = paired(entry("a", numbers), entry("a", numbers))

@@ -74,6 +74,8 @@ def lines(prepared: Prepared, order: Sequence[Turn]) -> Iterator[str]:
     """Yield one line for each experiment that will run."""
     if not prepared.open:
         yield "No row of this comparison is inconclusive: there is nothing to run again."
+    elif not prepared.contests:
+        yield "No inconclusive experiment gets more runs, as the notes say. --runs N makes N more per side."
     elif prepared.is_stuck:
         yield "No inconclusive experiment can be settled by runs on this machine."
     elif not order:

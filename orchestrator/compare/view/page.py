@@ -105,7 +105,10 @@ def _environment(comparison: Comparison) -> Markup:
         }
         for difference, pairs in differences[:MOST_DIFFERENCES]
     ]
-    return shell.render("comparison_environment.html", rows=rows, more=max(0, len(differences) - MOST_DIFFERENCES))
+    own = any(pair.arguments for pair in comparison.pairs)
+    return shell.render(
+        "comparison_environment.html", rows=rows, more=max(0, len(differences) - MOST_DIFFERENCES), own=own
+    )
 
 
 def _together(comparison: Comparison) -> Markup:
