@@ -125,10 +125,12 @@ def like_a_gpu() -> Iterator[None]:
     torch.set_num_threads(1)
     activations.SOFTMAX_PRODUCT = 0
     parts_of_a_step._estimate.cache_clear()
-    yield
-    torch.set_num_threads(threads)
-    activations.SOFTMAX_PRODUCT = product
-    parts_of_a_step._estimate.cache_clear()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        activations.SOFTMAX_PRODUCT = product
+        parts_of_a_step._estimate.cache_clear()
 
 
 def pass_by_formula(one: Experiment) -> int:

@@ -37,6 +37,8 @@ from orchestrator.records import AT_LEAST_STEPS, Caveat, CaveatKind
 
 _NO_TIME = "its steps took no time: the clock stood still"
 _DIFFERENCE = 0.02
+# A clock's ticks deserve a warning from this share of the median step on.
+_TICK = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,11 +159,14 @@ def _described(
 
 
 def _coarse(ordered: Sequence[float], middle: float, interval: Interval | None) -> Iterator[str]:
-    """Yield a sentence if the clock's ticks make up over a quarter of the interval, or leave no interval."""
+    """Yield a sentence if the clock's ticks matter, or leave no interval.
+
+    They matter if they make up over a quarter of the interval and over 1 % of the median.
+    """
     half = half_tick(ordered)
     if math.isinf(half):
         yield f"all {len(ordered)} steady steps took {middle:.6g} s: their clock is too coarse, so the step time has no interval"
-    elif half and (interval is None or half > (interval.high - interval.low) / 8):
+    elif half > _TICK * middle / 2 and (interval is None or half > (interval.high - interval.low) / 8):
         yield f"the clock of the steps is coarse: its ticks are {2 * half:.3g} s, and the median step takes {middle:.6g} s"
 
 
