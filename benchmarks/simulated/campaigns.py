@@ -50,26 +50,29 @@ def _share(counts: Counter[Any], *kinds: object) -> Share:
 
 
 class Simulation:
-    """Campaigns of every figure. The same campaigns are never judged twice."""
+    """The campaigns of every figure. If enough campaigns of a shape are judged already, they are used again."""
 
     def __init__(self, campaigns: int, seed: int) -> None:
         self.campaigns, self.seed = campaigns, seed
-        self._known: dict[tuple[Shape, int, float, int], Outcomes] = {}
+        self._known: dict[tuple[Shape, int, float], Outcomes] = {}
 
     def of(self, shape: Shape, *, slow: int = 0, by: float = SLOWER, fewer: int = 1) -> Outcomes:
         """Judge campaigns of this shape, in which the first `slow` rows are slower. `fewer` divides their number."""
-        asked = (shape, slow, by, fewer)
-        if asked not in self._known:
-            rng = shapes.generator(self.seed, f"{shape} {slow} {by}")
-            found = Outcomes(slower=Counter(), unchanged=Counter(), together=Counter(), codes=Counter())
-            for _ in range(max(self.campaigns // fewer, 1)):
-                comparison = judged(shapes.campaign(rng, shape, [by] * slow))
-                found.slower.update(row.verdict for row in comparison.rows[:slow])
-                found.unchanged.update(row.verdict for row in comparison.rows[slow:])
-                found.together.update(line.verdict for line in comparison.fleet)
-                found.codes[gate.exit_code(comparison)] += 1
-            self._known[asked] = found
-        return self._known[asked]
+        kind, count = (shape, slow, by), max(self.campaigns // fewer, 1)
+        if kind not in self._known or self._known[kind].codes.total() < count:
+            self._known[kind] = self._judged(shape, slow, by, count)
+        return self._known[kind]
+
+    def _judged(self, shape: Shape, slow: int, by: float, count: int) -> Outcomes:
+        rng = shapes.generator(self.seed, f"{shape} {slow} {by}")
+        found = Outcomes(slower=Counter(), unchanged=Counter(), together=Counter(), codes=Counter())
+        for _ in range(count):
+            comparison = judged(shapes.campaign(rng, shape, [by] * slow))
+            found.slower.update(row.verdict for row in comparison.rows[:slow])
+            found.unchanged.update(row.verdict for row in comparison.rows[slow:])
+            found.together.update(line.verdict for line in comparison.fleet)
+            found.codes[gate.exit_code(comparison)] += 1
+        return found
 
 
 def judged(pairs: Sequence[Pair]) -> Comparison:

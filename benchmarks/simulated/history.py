@@ -157,7 +157,7 @@ def _targets(count: int, seed: int) -> Iterator[Target]:
         yield Target(name=f"80 series, {100 * between:g} %: histories with a false step", share=part, at_most=0.05)
 
 
-TABLES = {"found": found, "soon": soon, "false": false, "fleet": fleet, "many": many, "targets": targets}
+TABLES = {"targets": targets, "found": found, "soon": soon, "false": false, "fleet": fleet, "many": many}
 
 
 def main() -> None:

@@ -244,7 +244,7 @@ def _targets(count: int, seed: int) -> Iterator[Target]:
     yield Target(name="a clock of 10 ms, 100 steps: an interval of width 0", share=clock, at_most=0.0)
 
 
-TABLES = {"steady": steady, "early": early, "adaptive": adaptive, "fixed": fixed, "targets": targets}
+TABLES = {"targets": targets, "steady": steady, "early": early, "adaptive": adaptive, "fixed": fixed}
 
 
 def main() -> None:
