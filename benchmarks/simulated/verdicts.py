@@ -3,8 +3,8 @@
     python benchmarks/simulated/verdicts.py [--campaigns 2000] [--only targets]
 
 Every figure is a share in per cent, with half the width of its 95 % interval. A false alarm is an unchanged row that is
-called improved or regressed. Found is a slower row that is called regressed. Targets and figures of one row have all campaigns. Other
-figures of 20 rows have a quarter of them, and of 200 rows a twentieth.
+called improved or regressed. Found is a slower row that is called regressed. Targets and figures of one row have all campaigns.
+Other figures of 20 rows have a quarter of them, and of 200 rows a twentieth.
 """
 
 from __future__ import annotations
