@@ -69,7 +69,7 @@ def told(shape: Nights, count: int, seed: int) -> tuple[Share, Share]:
 
 def _names(judged: History, at: int) -> bool:
     """Return whether a series shows the step: that of an experiment, or that of all experiments together."""
-    every = (*judged.series, *getattr(judged, "fleet", ()))
+    every = (*judged.series, *judged.fleet)
     steps = [(series.points[step.at].campaign, step.kind) for series in every for step in series.steps]
     return any(kind is Kind.WORSE and abs(place - at) <= NEAR for place, kind in steps)
 
@@ -128,7 +128,7 @@ def _false(shape: Nights, count: int, seed: int) -> tuple[Share, Share]:
     for _ in range(min(count, MOST) if shape.series > 8 else count // 2):
         campaigns, _ = shapes.nights(rng, shape)
         judged = history(campaigns, rules=Rules())
-        per_history.append([bool(series.steps) for series in (*judged.series, *getattr(judged, "fleet", ()))])
+        per_history.append([bool(series.steps) for series in (*judged.series, *judged.fleet)])
     return share(map(any, per_history)), share(one for each in per_history for one in each)
 
 
