@@ -1,4 +1,4 @@
-"""Measure the rules of a single run and of its repeats: steady state, intervals, early stop, adaptive repeats.
+"""Measure the rules of a single run and of its repeats: steady state, intervals, adaptive repeats.
 
     python benchmarks/simulated/steady.py [--campaigns 2000] [--only targets]
 
@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import fmean, median
+from statistics import fmean
 
 import shapes
 from figures import Share, Target, line, of_targets, options, share, table
-from shapes import RUNS_OF_STEPS, Series
+from shapes import RUNS_OF_STEPS
 
 from orchestrator.measure import steady_state
 from orchestrator.measure.intervals import mean_of_logs
@@ -24,10 +24,9 @@ from orchestrator.measure.steady_state import Steady
 from orchestrator.records import Caveat, Device, Measurement, Repeats, RunRecord, Status
 from orchestrator.records.experiment import Experiment
 from orchestrator.results import due_runs
-from orchestrator.workers.instrument.stopping import Stopping
 
 LENGTHS, LONG = (20, 40, 100, 300), 300
-LOOK_EVERY, MOST_STEPS, STEP = 10, 2000, 0.1
+STEP = 0.1
 ID = "adaptive-0123456789ab"
 # Shapes in which a speed needs a warning: how many runs of 40, 100 and 300 steps may have a speed without one.
 SUSPICIOUS = {
@@ -111,35 +110,6 @@ def _joined(values: Sequence[float], form: str) -> str:
     return " / ".join("–" if math.isnan(value) else form.format(value) for value in values)
 
 
-def early(count: int, seed: int) -> Iterator[str]:
-    """End runs early by `measure: {within}`."""
-    yield from table(
-        "`within`", "warm-up", "steps in the mean", "the interval holds", "the value is at most `within` away"
-    )
-    for within in (0.005, 0.01, 0.02):
-        for declared in (True, False):
-            rng, held, near, lengths = shapes.generator(seed, f"early {within} {declared}"), [], [], []
-            for seconds in shapes.steps_of(Series(), rng, MOST_STEPS, count):
-                made = _until(seconds, within, declared)
-                interval = steady_state.median_interval(made)
-                held.append(interval is not None and interval.low <= STEP <= interval.high)
-                near.append(abs(median(made) / STEP - 1) <= within)
-                lengths.append(len(made))
-            yield line(
-                f"{within:.1%}", "declared" if declared else "found", f"{fmean(lengths):.0f}", share(held), share(near)
-            )
-
-
-def _until(seconds: Sequence[float], within: float, declared: bool) -> Sequence[float]:
-    """Return the steps up to the early stop."""
-    rule = Stopping(0 if declared else None, None, within)
-    for made, time in enumerate(seconds, start=1):
-        rule.add(time)
-        if made % LOOK_EVERY == 0 and rule.verdict()[0]:
-            return seconds[:made]
-    return seconds
-
-
 @dataclass(frozen=True, kw_only=True)
 class Repeated:
     """Results of adaptive repeats: runs in the mean, and how often the interval holds, for all experiments and for those that met
@@ -201,19 +171,6 @@ def adaptive(count: int, seed: int) -> Iterator[str]:
             yield line(name, f"{sd:.1%}", f"{got.runs:.1f}", got.held, got.met, got.held_of_met)
 
 
-def fixed(count: int, seed: int) -> Iterator[str]:
-    """Compute the interval over a fixed number of repeats."""
-    yield from table("repeats, 1.5 % between runs", "2", "3", "5", "10")
-    rng, cells = shapes.generator(seed, "fixed"), []
-    for runs in (2, 3, 5, 10):
-        intervals = [
-            mean_of_logs(values.tolist()).interval
-            for values in shapes.np.exp(0.015 * rng.standard_normal((count, runs)))
-        ]
-        cells.append(share(interval is not None and interval.low <= 1 <= interval.high for interval in intervals))
-    yield line("the interval holds", *cells)
-
-
 def targets(count: int, seed: int) -> Iterator[str]:
     yield from of_targets(_targets(count, seed))
 
@@ -244,7 +201,7 @@ def _targets(count: int, seed: int) -> Iterator[Target]:
     yield Target(name="a clock of 10 ms, 100 steps: an interval of width 0", share=clock, at_most=0.0)
 
 
-TABLES = {"targets": targets, "steady": steady, "early": early, "adaptive": adaptive, "fixed": fixed}
+TABLES = {"targets": targets, "steady": steady, "adaptive": adaptive}
 
 
 def main() -> None:

@@ -188,7 +188,9 @@ def lost(simulation: Simulation) -> Share:
 
 def _without_speed(pair: Pair) -> Pair:
     assert pair.new is not None
-    return replace(pair, new=replace(pair.new, runs=tuple(replace(run, numbers={}) for run in pair.new.runs)))
+    return replace(
+        pair, new=replace(pair.new, runs=tuple(replace(run, numbers={}, never_steady=True) for run in pair.new.runs))
+    )
 
 
 def targets(simulation: Simulation) -> Iterator[str]:

@@ -23,7 +23,7 @@ HEADLINES = (*columns(Where.SPEED), "round_time_s")
 
 DEFAULT = (*HEADLINES, *columns(Where.COMPARED))
 
-# A change needs an adjusted p value below this level. benchmarks/verdicts.py simulated 5 interleaved runs per side, with a noise of
+# A change needs an adjusted p value below this level. In benchmarks/simulated/, 5 interleaved runs per side have a noise of
 # 1.5 % between runs. If the sides are equal, 1.7 % of the rows seem to differ by the 2 % that matter. If the sides differ by 5 %,
 # 98.3 % of the rows show the difference. At a level of 0.05, these shares are 2.2 % and 99.1 %.
 LEVEL = 0.035
