@@ -1,20 +1,32 @@
 """The program of the command `tunebench`. It can also be started with `python -m orchestrator`."""
 
+import os
 import signal
 import sys
 from pathlib import Path
 
+INTERRUPTED = 130
+
 
 def main() -> None:
-    """Import the command and run it. A Ctrl-C during the import ends this process without a traceback."""
-    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else the caller ignores Ctrl-C
-    if heard:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Import the command and run it. A signal before or after the command ends this process without a traceback."""
+    asked_to_stop = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    before = {number: signal.getsignal(number) for number in asked_to_stop}
+    # The caller ignores the other signals.
+    heeded = [number for number, how in before.items() if how in (signal.default_int_handler, signal.SIG_DFL)]
+    for number in heeded:
+        signal.signal(number, lambda *_: os._exit(INTERRUPTED))
     from orchestrator import cli
 
-    if heard:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    cli.main()
+    for number in heeded:
+        signal.signal(number, before[number])
+    try:
+        cli.main()
+    except KeyboardInterrupt:  # a second signal, while the last output was written
+        os._exit(INTERRUPTED)
+    finally:
+        for number in heeded:  # everything is written, so a signal can change only the exit code
+            signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,14 @@ def test_processes_are_started_in_one_place() -> None:
 
 def test_only_the_command_prints_or_exits() -> None:
     for name, file in modules().items():
-        assert room(name) == "cli" or not calls(file) & {"print", "exit", "sys.exit", "os._exit", "typer.echo"}, name
+        # A signal ends `__main__` at once, before the command can tell anything.
+        assert room(name) in ("cli", "__main__") or not calls(file) & {
+            "print",
+            "exit",
+            "sys.exit",
+            "os._exit",
+            "typer.echo",
+        }, name
 
 
 SHOW_MODULES = """

@@ -7,21 +7,16 @@ report.
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import inf
-from types import FrameType
 
 from orchestrator.errors import ResultsError, remedy
 from orchestrator.executors import Executor
 from orchestrator.machine.process_tree import end_tree
-from orchestrator.machine.stop_signals import stopping
 from orchestrator.measure.failure_kinds import FILES_CHANGED
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.results import claims
@@ -97,7 +92,7 @@ def run_benchmark(
 ) -> Summary:
     """Run the due runs of these experiments, and return the summary of all runs.
 
-    A KeyboardInterrupt or SIGTERM ends the running runs. Another call resumes the benchmark. With `fail_fast`, start no run after
+    A KeyboardInterrupt ends the running runs. Another call resumes the benchmark. With `fail_fast`, start no run after
     the first run that fails. With `take_over`, count the runs of a host that has been silent for a long time as lost, and run them
     here. If `repeats` is given, run only these repeats.
     """
@@ -105,7 +100,7 @@ def run_benchmark(
     store.add(experiments)
     handed_over: Counter[tuple[str, int]] = Counter()
     first_due: set[Job] | None = None
-    with _interrupted_once(), _disk_errors_explained(store):
+    with _disk_errors_explained(store):
         store.remove_unfinished_claims()
         while True:
             _record_lost(experiments, store, tell, take_over=take_over, retry=NO_RETRY if handed_over else retry)
@@ -265,30 +260,3 @@ def _disk_errors_explained(store: Store) -> Iterator[None]:
             raise ResultsError(f"{store.root} was removed while runs were in progress") from error
         again = "repeat the command, which keeps what was recorded"
         raise ResultsError(f"{error.filename or store.root}: {error.strerror}; {remedy(error)} and {again}") from error
-
-
-@contextmanager
-def _interrupted_once() -> Iterator[None]:
-    """Turn a signal that asks to stop into KeyboardInterrupt, which ends the running runs.
-
-    Several signals at one moment count as one. Otherwise, the second signal would interrupt the code that ends the runs, before
-    `StopSignals` starts to count signals.
-    """
-    heard = -inf
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        nonlocal heard
-        if time.monotonic() - heard > _ONE_MOMENT_S:
-            heard = time.monotonic()
-            raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    heeded = [number for number in stopping() if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in heeded}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -11,6 +11,7 @@ import gc
 import os
 import re
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from types import TracebackType
 from typing import Annotated, Any
@@ -63,32 +64,47 @@ app.command(name="list")(list_names)
 app.command(name="run-one", hidden=True)(run_one)
 
 INTERRUPTED = 130
+# Every signal that asks to stop interrupts these commands, as Ctrl-C does. Another command is ended by the system.
+_STARTING_RUNS = (["run"], ["rerun"])
 
 
 def main() -> Any:
     """Run the command. If the user made a known mistake, report it on stderr and exit with code 2."""
     gc.set_threshold(50_000)  # with 700, the default, Python looks for garbage 33 times while typer and pydantic load
     streams.prepare()
+    with _interrupted_by_signals() if sys.argv[1:2] in _STARTING_RUNS else nullcontext() as stopped_by:
+        code = _carried_out(sys.argv[1:], stopped_by)
+        if incomplete := streams.finish():
+            tell(f"error: {incomplete}")
+            code = code or 2
+    sys.exit(code)
+
+
+def _carried_out(words: list[str], stopped_by: list[int] | None) -> int:
+    """Run the command and return its exit code. `stopped_by` has the signals that asked this process to stop."""
+    code: Any
     try:
         _in_a_folder()
-        code = _app_for(sys.argv[1:])(args=_with_optional_values(sys.argv[1:]), standalone_mode=False)
+        code = _app_for(words)(args=_with_optional_values(words), standalone_mode=False)
     except KeyboardInterrupt:  # Ctrl-C before or after the sub-command runs; a running sub-command handles it
         code = INTERRUPTED
     except OrchestratorError as error:
         code = _mistake(str(error))
     except OSError as error:
         code = _refused_file(error)
-    except Exception as error:
-        code = _usage_error(error)
+    except Exception as error:  # a library may make an error of the interruption
+        code = INTERRUPTED if stopped_by else _usage_error(error)
     if code == INTERRUPTED:
         err().print(
             "Interrupted. Finished runs are kept. To resume, repeat the command without --move-aside.", soft_wrap=True
         )
-    code = code if isinstance(code, int) else 0
-    if incomplete := streams.finish():
-        tell(f"error: {incomplete}")
-        code = code or 2
-    sys.exit(code)
+    return code if isinstance(code, int) else 0
+
+
+def _interrupted_by_signals() -> AbstractContextManager[list[int]]:
+    from orchestrator.machine.stop_signals import interrupted_once  # other commands do not need this module
+
+    return interrupted_once()
 
 
 def _mistake(text: str) -> int:

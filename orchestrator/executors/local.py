@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 from orchestrator.errors import ResultsError
@@ -23,7 +23,7 @@ from orchestrator.machine import cores, process
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.gpus import idlest_first, pci_addresses, visible_gpus
 from orchestrator.machine.process_tree import end_tree
-from orchestrator.machine.stop_signals import StopSignals
+from orchestrator.machine.stop_signals import StopSignals, held_back
 from orchestrator.records import Device, Job, JobState, Status
 from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
@@ -69,7 +69,7 @@ class LocalExecutor:
                 taken = queue.take(pool) if full is None and len(running) < self.parallel else None
                 if taken is not None:
                     job, share = taken
-                    with _held_back():
+                    with held_back():
                         started = self._start(job, share, neighbours=[run.job for run in running])
                         running += [started] if started is not None else []
                     if started is not None:
@@ -80,7 +80,7 @@ class LocalExecutor:
                 if not running:
                     break
                 for run in _await_one(running):
-                    with _held_back() as stop:
+                    with held_back() as stop:
                         _end(run, stop)
                         running.remove(run)
                     _give_back(pool, run.share)
@@ -135,15 +135,6 @@ def _await_one(running: Sequence[_Run]) -> list[_Run]:
         for run in running:
             selector.register(run.ended, selectors.EVENT_READ, run)
         return [key.data for key, _ in selector.select()]
-
-
-@contextmanager
-def _held_back() -> Iterator[StopSignals]:
-    """Hold back signals in a `with` block. If a signal came, send it to this process again after the block."""
-    with StopSignals() as stop:
-        yield stop
-    if stop.received is not None:
-        signal.raise_signal(stop.received)
 
 
 def _end(run: _Run, stop: StopSignals) -> None:

@@ -26,7 +26,7 @@ from orchestrator.errors import LaunchError
 from orchestrator.files import writing
 from orchestrator.machine import cgroup, process_tree
 from orchestrator.machine.child_environment import MARKER, applied, checked_marker, child_environment
-from orchestrator.machine.stop_signals import StopSignals
+from orchestrator.machine.stop_signals import StopSignals, held_back
 from orchestrator.records import Command, Limit, ProcessOutcome
 
 
@@ -230,19 +230,19 @@ def capture(argv: Sequence[str], timeout_s: float) -> str:
 
 
 def _captured(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
-    with subprocess.Popen(
-        argv,
-        env=child_environment({}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as child:
-        try:
-            stdout, stderr = child.communicate(timeout=timeout_s)
-        except BaseException:
+    """Run a program to its end. Kill its process group after an error, a timeout or an interruption, also while it starts."""
+    child: subprocess.Popen[bytes] | None = None
+    env, pipe = child_environment({}), subprocess.PIPE
+    try:
+        with held_back():
+            child = subprocess.Popen(
+                argv, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+            )
+        stdout, stderr = child.communicate(timeout=timeout_s)
+        return subprocess.CompletedProcess(argv, child.returncode, stdout, stderr)
+    finally:
+        if child is not None and child.returncode is None:
             # The program may be a script that started the real one, so its whole group is ended.
             with suppress(OSError):
                 os.killpg(child.pid, signal.SIGKILL)
-            raise
-        return subprocess.CompletedProcess(argv, child.returncode, stdout, stderr)
+            child.wait()

@@ -1,6 +1,7 @@
-"""Holds back and notes the signals that ask this process to stop, so that they never interrupt cleaning up.
+"""The signals that ask this process to stop: `interrupted_once` makes each of them a Ctrl-C, and `StopSignals` holds them back.
 
-Code can wait for the signals on this object, as on a file, without polling. The caller decides what a signal means.
+`StopSignals` also notes the signals, so that they never interrupt cleaning up. Code can wait for them on this object, as on a file,
+without polling. The caller decides what a signal means.
 """
 
 from __future__ import annotations
@@ -8,10 +9,14 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from math import inf
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_ONE_MOMENT_S = 1.0
 
 
 def stopping() -> tuple[signal.Signals, ...]:
@@ -19,6 +24,51 @@ def stopping() -> tuple[signal.Signals, ...]:
     return tuple(
         number for number in STOPPING if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
     )
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked this process to stop.
+
+    If a plain KeyboardInterrupt passes through `exec`, Python ends the process by SIGINT at its exit, whatever its exit code is.
+    """
+
+
+@contextmanager
+def interrupted_once() -> Iterator[list[int]]:
+    """Raise Interrupted for a signal that asks to stop in a `with` block. A signal that the caller ignores stays ignored.
+
+    Several signals at one moment count as one. Otherwise, the second signal would interrupt the code that ends the runs, before
+    `StopSignals` starts to count signals. The yielded list has the signals that came, because a library may turn the exception into
+    an error of its own.
+    """
+    heard, last = list[int](), -inf
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        nonlocal last
+        heard.append(number)  # not a lock or an event: a second signal may interrupt this function
+        if time.monotonic() - last > _ONE_MOMENT_S:
+            last = time.monotonic()
+            raise Interrupted
+
+    heeded = [number for number in stopping() if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
+    try:
+        yield heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def held_back() -> Iterator[StopSignals]:
+    """Hold back signals in a `with` block. If a signal came, send it to this process again after the block."""
+    stop = StopSignals()
+    try:
+        with stop:
+            yield stop
+    finally:
+        if stop.received is not None:
+            signal.raise_signal(stop.received)
 
 
 class StopSignals:

@@ -1,4 +1,7 @@
-"""A campaign that is interrupted by Ctrl-\\, or while its processes are stopped: nothing goes on, the record says why."""
+"""A campaign that is interrupted: before its runs, by Ctrl-\\, while its processes are stopped, or while its report is written.
+
+Nothing goes on, the exit code is 130, and the record says why.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
-from campaigns import begun, tunebench
+from campaigns import ROOT, begun, ended, tunebench
 from trees import lives, wait_for, wait_until
 
 from orchestrator.records import RunFolder, Status
@@ -74,3 +78,35 @@ def test_a_stopped_run_can_be_cancelled(tmp_path: Path, campaign: subprocess.Pop
     assert done.code == 0 and "cancelled after" in done.out, done.said
     campaign.communicate(timeout=60)
     check_cancelled(tmp_path)
+
+
+# A moment of the command, and the module of another package that it imports or runs at this moment.
+MODULES = {"import": "typer.py", "plan": "yaml.py", "folder": "pip/__main__.py", "report": "jinja2.py"}
+
+
+def hanging(folder: Path, moment: str) -> subprocess.Popen[bytes]:
+    """Start a campaign that hangs at this moment, and wait for it."""
+    command = ["{python}", "-c", "print('{\"train_runtime\": 0.01}')"]
+    custom = {"command": command, "launcher": "none", "metrics": {"train_runtime": {"key": "train_runtime"}}}
+    scenario = {"name": "s", "trainer": "custom", "device": "cpu", "custom": custom}
+    (folder / "scenarios.yaml").write_text(json.dumps({"scenarios": [scenario]}))
+    module = folder / "site" / MODULES[moment]
+    module.parent.mkdir(parents=True)
+    (module.parent / "__init__.py").touch()
+    module.write_text(f"open({str(folder / 'there')!r}, 'w').write('x'); import time; time.sleep(60)")
+    child = begun(folder, "run", "scenarios.yaml", "--yes", PYTHONPATH=f"{folder / 'site'}:{ROOT}")
+    wait_for(folder / "there")
+    return child
+
+
+@pytest.mark.parametrize("moment", MODULES)
+def test_a_signal_before_or_after_the_runs_is_an_interruption(tmp_path: Path, moment: str) -> None:
+    with hanging(tmp_path, moment) as child:
+        child.send_signal(signal.SIGHUP if moment == "plan" else signal.SIGTERM)
+        done = ended(tmp_path, child)
+    assert done.code == 130 and "Traceback" not in done.said, done.said
+    assert ("To resume, repeat the command" in done.err) == (moment != "import")
+    assert not [one for one in psutil.process_iter(["cwd"]) if one.info["cwd"] == str(tmp_path)], "a program goes on"
+    assert tunebench(tmp_path, "run", "scenarios.yaml", "--yes").code == 0
+    assert len(list(tmp_path.glob("results/experiments/*/runs/*/record.json"))) == 1
+    assert not [path for path in tmp_path.glob("results/**/.*") if path.is_file()], "a half-written file"

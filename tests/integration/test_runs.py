@@ -296,9 +296,11 @@ def benchmark_process(store, one):
     code = (
         f"import sys; sys.path.insert(0, {str(REPO)!r})\nfrom pathlib import Path\n"
         "from orchestrator.campaign.loop import run_benchmark\nfrom orchestrator.executors import LocalExecutor\n"
+        "from orchestrator.machine.stop_signals import interrupted_once\n"
         "from orchestrator.results.store import Store\nstore = Store(Path(sys.argv[1]))\n"
         "experiments = [one.experiment for one in store.contents().experiments]\n"
-        "try:\n    run_benchmark(experiments, store=store, executor=LocalExecutor(eval(sys.argv[2])))\n"
+        "try:\n    with interrupted_once():\n"
+        "        run_benchmark(experiments, store=store, executor=LocalExecutor(eval(sys.argv[2])))\n"
         "except KeyboardInterrupt:\n    sys.exit(130)"
     )
     return subprocess.Popen([sys.executable, "-c", code, str(store.root), repr(RUN_ONE)])

@@ -263,6 +263,7 @@ def new_scene(*, keep: bool = False) -> Iterator[Scene]:
     mark = uuid.uuid4().hex
     site = folder / "site"
     (site / "pip").mkdir(parents=True)
+    (site / "pip" / "__init__.py").touch()
     (site / "pip" / "__main__.py").write_text("print('planted==1.0')")  # `pip freeze` takes longer than all else
     own = {"PYTHONPATH": f"{ROOT}:{site}", "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200", MARK: mark}
     env = {**os.environ, **own, "ATTACK_API_TOKEN": SECRET}
