@@ -9,9 +9,11 @@ import pytest
 from attacks import carry_out, chosen, load_areas
 
 NAMES = (
+    "again.changed_folder[repeat-far]",
+    "calls_of_step.odd_counts[huge]",
     "claims.claim_without_marker",
-    "claims.odd_owner[negative,owner.json]",
     "claims.odd_claim[time-text]",
+    "claims.odd_owner[negative,owner.json]",
     "clocks.cancelled_while_clock_jumps[hour-back]",
     "commands.odd_values[run scenarios.yaml --dry-run --retry-failed ?]",
     "environments.limited[size-1k]",
@@ -23,6 +25,9 @@ NAMES = (
     "lying_trainers.in_place_of[steps-rank0.jsonl,link]",
     "lying_trainers.in_place_of[steps-rank0.jsonl,pipe]",
     "lying_trainers.last_lines[line-separator]",
+    "packing.odd_cost[quotient-0]",
+    "probes.damaged_probe[damaged,64]",
+    "probes.disturbed_search[two-calls]",
     "processes.signals_at_the_same_time[hup-int-term,2,while stopped]",
     "secrets.cut_in_a_step_line[40]",
     "secrets.name_before_the_secret[argparse]",
