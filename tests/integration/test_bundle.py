@@ -346,6 +346,21 @@ def test_a_secret_in_the_name_of_a_folder_is_not_told(tmp_path: Path, monkeypatc
     assert {"path": "experiments/***", "why": "its name contains a secret"} in done.manifest["left_out"]
 
 
+def test_a_secret_in_the_name_of_the_results_is_not_in_the_name_of_the_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = SECRETS["HF_TOKEN"]
+    store = Store.create(tmp_path / f"of-{secret}", {})
+    store.add([PLAIN])
+    monkeypatch.chdir(tmp_path)
+    done = bundle(store.root)
+    assert done.path.name == "of-----bundle.tar.gz" and done.path.exists()
+    assert all(name.startswith("of-----bundle/") for name in everything(done.path))
+    monkeypatch.chdir(store.root)
+    with pytest.raises(OrchestratorError, match="the current folder is in the results folder"):
+        bundle(store.root)
+
+
 def test_an_archive_is_read_by_any_tar(campaign: Path, tmp_path: Path) -> None:
     file = bundle(campaign, output=tmp_path / "b.tar.gz").path
     done = subprocess.run(["tar", "-tzf", str(file)], capture_output=True, text=True, check=True)

@@ -365,6 +365,14 @@ def test_nothing_is_written_into_a_results_folder(
     assert sorted(copy.rglob("*")) == before
 
 
+def test_a_secret_in_the_name_of_the_results_is_not_in_the_name_of_the_project(campaign: Path, tmp_path: Path) -> None:
+    copy = tmp_path / f"of-{TOKEN}"
+    shutil.copytree(campaign, copy)
+    export(copy, to="tensorboard", destination=str(tmp_path / "events"))
+    (project,) = (tmp_path / "events").iterdir()
+    assert project.name.startswith("of-") and TOKEN not in project.name
+
+
 def test_rows_of_series_stand_on_one_axis_each() -> None:
     steps = tuple(Point(step=n, at=0.0, value=float(n)) for n in (1, 2))
     seen = (Point(step=1500, at=0.0, value=7.0),)

@@ -71,20 +71,20 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
     Raise OrchestratorError if the folder is not a results folder, or if the output file exists already.
     """
     root = reading.resolved(Store.resume(folder).root)
-    target = output or Path(f"{root.name}-bundle.tar.gz")
-    if reading.resolved(target).is_relative_to(root):
-        raise OrchestratorError(
-            f"{target} is in the results folder, which contains only results; name another --output"
-        )
+    if reading.resolved(output or Path.cwd()).is_relative_to(root):
+        place = output or "the current folder"
+        raise OrchestratorError(f"{place} is in the results folder, which contains only results; name another --output")
     contents = [*survey(root)]
     pieces = [entry for entry in contents if isinstance(entry, Piece)]
     known = gather(announced(pieces, "looking for names", whole_logs=whole_logs, say=say), whole_logs=whole_logs)
     hide = _Hide(names=Names(known), unnamed=UnnamedSecrets(os.environ, known.identifiers))
+    name = _folder_name(root, hide)
+    target = output or Path(f"{name}.tar.gz")
     left_out = [entry for entry in contents if isinstance(entry, LeftOut)]
     manifest: dict[str, Any] = {"tool": TOOL, "schema": SCHEMA, "files": [], "cut": [], "secrets": 0}
     manifest["forms"] = hide.unnamed.source
     with new_file(target) as file:
-        with archive(file, folder=_folder_name(root, hide)) as add:
+        with archive(file, folder=name) as add:
             for piece in announced(pieces, "packing", whole_logs=whole_logs, say=say):
                 refusal = _add(add, piece, hide, manifest, whole_logs=whole_logs)
                 left_out += [LeftOut(path=piece.path, why=refusal)] if refusal else []

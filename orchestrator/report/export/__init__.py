@@ -28,14 +28,14 @@ TARGETS: Mapping[str, Open] = {
 
 
 def export(folder: Path, *, to: str, destination: str | None = None, project: str | None = None) -> Exported:
-    """Send every ended run of a results folder to a tracker. `project` is the folder's name by default.
+    """Send every ended run of a results folder to a tracker. `project` is the folder's name by default, with secrets masked.
 
     Raise OrchestratorError if the folder contains no results, if the tracker is not installed, or if it refuses a run.
     """
     reading = read(folder)
     notes: list[str] = []
     new = already = 0
-    with _plain_errors(to), TARGETS[to](destination, project=project or resolved(folder).name) as tracker:
+    with _plain_errors(to), TARGETS[to](destination, project=project or redact(resolved(folder).name)) as tracker:
         for run in reading.runs:
             if tracker.has(run):
                 already += 1
