@@ -80,6 +80,7 @@ def _finding(name: str, found: str, *, todo: str | None = None, level: Level = L
 def _interpreter(python: str | None) -> Iterator[Finding]:
     yield _finding("tunebench's Python", f"{sys.version.split()[0]} ({sys.executable})")
     if python:
+        Path(python).exists()  # raises OSError if the path is too long
         version = python_version(python)
         todo = None if version else "give --python the path of an existing interpreter"
         yield _finding(
