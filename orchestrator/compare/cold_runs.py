@@ -20,16 +20,15 @@ from statistics import fmean
 from orchestrator.compare.comparison import FirstRuns, Run
 from orchestrator.compare.rules import Rule
 from orchestrator.files.printable_text import counted
+from orchestrator.measure import intervals
 from orchestrator.measure.metrics import Direction, Judged
 
-# The levels of the two tests. A clean campaign is called cold in 0.5 % of the cases at most, a clean side of a row in 1 %.
-IN_CAMPAIGN, IN_ROW = 0.005, 0.01
+# The level of the test over a campaign. A clean campaign is called cold in 0.5 % of the cases at most.
+IN_CAMPAIGN = 0.005
 # In a campaign, a drift can make the first runs the slowest, too. Then as many are above the line of the others as below.
 OFF_THE_LINE = 0.1
 # A side keeps at least two runs. Fewer runs have no interval.
 FEWEST = 3
-# If the logarithms of the other runs differ by less, the numbers were copied or counted.
-NO_NOISE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +60,7 @@ def without_cold_runs(samples: Sequence[Sample], *, by_campaign: bool) -> tuple[
 
 
 def _judged(sample: Sample, *, is_cold: bool) -> Sample:
-    if not any(_slowness(sample)) or not (is_cold or _has_a_cold_run(sample)):
+    if not any(_slowness(sample)) or not (is_cold or intervals.is_cold(*_slowness(sample))):
         return sample
     if min(len(sample.base), len(sample.new)) < FEWEST:
         return replace(sample, first_runs=FirstRuns.COLD)
@@ -106,22 +105,6 @@ def _is_off_the_line(logs: Sequence[float]) -> bool:
     length = math.fsum((place - middle) ** 2 for place in range(len(rest)))
     slope = math.fsum((place - middle) * value for place, value in enumerate(rest)) / length if length else 0.0
     return logs[0] > fmean(rest) - slope * (middle + 1)
-
-
-def _has_a_cold_run(sample: Sample) -> bool:
-    """Return whether the first run of a side is slower than the rest of this side: Student's t with the noise of both rests."""
-    from scipy.special import stdtr
-
-    sides = [(logs[0], logs[1:]) for logs in _slowness(sample) if len(logs) > 1]
-    rests = [rest for _, rest in sides]
-    degrees = sum(len(rest) - 1 for rest in rests)
-    if not degrees:
-        return False
-    noise = math.sqrt(math.fsum((value - fmean(rest)) ** 2 for rest in rests for value in rest) / degrees)
-    if noise < NO_NOISE:
-        return False
-    outside = max((first - fmean(rest)) / math.sqrt(1 + 1 / len(rest)) for first, rest in sides)
-    return float(stdtr(degrees, -outside / noise)) < IN_ROW
 
 
 def _sentence(metric: str, sides: Sequence[Sequence[float]], judged: Sequence[Sample]) -> str:

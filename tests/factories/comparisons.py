@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from orchestrator.compare.comparison import Comparison, Entry, Pair, Row, Run, Side
-from orchestrator.compare.rules import Rules
+from simulated.shapes import Shape, campaign, generator
+
+from orchestrator.compare.comparison import Comparison, Entry, Fleet, Pair, Row, Run, Side, Verdict
+from orchestrator.compare.rules import Correction, Rules
 from orchestrator.compare.verdicts import compare
 from orchestrator.results.table.rows import Value
 
 SPEED, STEP, FIRST, MEMORY, LOSS = "tokens_per_s", "step_time_s", "first_step_s", "peak_allocated_bytes", "train_loss"
 NOISY = (1000.0, 1004.0, 996.0, 1002.0, 998.0)
 """Five runs whose standard deviation is 0.32 %."""
+MOVED = (Verdict.IMPROVED, Verdict.REGRESSED)
 
 
 def entry(
@@ -61,6 +64,17 @@ def compared(*pairs: Pair, rules: Rules | None = None) -> Comparison:
     new = tuple(pair.new for pair in pairs if pair.new is not None)
     sides = Side(name="main", entries=base), Side(name="branch", entries=new)
     return compare(*sides, pairs=pairs, rules=rules or Rules())
+
+
+def simulated(shape: Shape, slower: Sequence[float] = (), *, count: int = 1, alone: bool = False) -> list[Comparison]:
+    """The comparisons of campaigns of this shape. The first rows are slower by these shares. `alone`: without correction."""
+    rng = generator(1, f"{shape} {slower}")
+    rules = Rules(correction=Correction.NONE if alone else Correction.BH)
+    return [compared(*campaign(rng, shape, slower), rules=rules) for _ in range(count)]
+
+
+def share_of(rows: Sequence[Row] | Sequence[Fleet], *verdicts: Verdict) -> float:
+    return sum(row.verdict in verdicts for row in rows) / len(rows)
 
 
 def judged(metric: str, base: Sequence[float], new: Sequence[float], rules: Rules | None = None) -> Row:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from factories.comparisons import MEMORY, NOISY, SPEED, STEP, compared, entry, paired
+from factories.comparisons import MEMORY, MOVED, NOISY, SPEED, STEP, compared, entry, paired, share_of, simulated
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import SLOWER, Setting, campaign, line
+from simulated.shapes import Shape
 
-from orchestrator.compare.comparison import Comparison, FirstRuns, Pair, Row, Verdict
-from orchestrator.compare.rules import Correction, Rules
+from orchestrator.compare.comparison import Comparison, FirstRuns, Row, Verdict
 from orchestrator.compare.view import as_csv, terminal
 
-ALONE = Rules(correction=Correction.NONE)
 COLD = (900.0, *NOISY[1:])
 TWO = NOISY[:2]
 
@@ -82,26 +79,13 @@ def test_all_forms_say_it() -> None:
 # Seen over a campaign
 
 
-def cold(pairs: Sequence[Pair], rng: random.Random, *, sides: str = "base new") -> list[Pair]:
-    """Make the first run of these sides 5 to 14 % slower."""
-    made = []
-    for pair in pairs:
-        for side in sides.split():
-            one = getattr(pair, side)
-            slow = {SPEED: one.runs[0].numbers[SPEED] * (1 - rng.uniform(0.05, 0.14))}
-            pair = replace(pair, **{side: replace(one, runs=(replace(one.runs[0], numbers=slow), *one.runs[1:]))})
-        made.append(pair)
-    return made
-
-
 def left_out(comparison: Comparison) -> int:
     return sum(row.first_runs is FirstRuns.LEFT_OUT for row in comparison.rows)
 
 
-@pytest.mark.parametrize("sides", ["base", "base new"])
+@pytest.mark.parametrize("sides", ["base", "both"])
 def test_a_cold_campaign_leaves_all_first_runs_out_and_is_not_improved(sides: str) -> None:
-    rng = random.Random(1)
-    comparison = compared(*cold(campaign(rng, Setting(noise=0.03), effects=[1.0] * 20), rng, sides=sides))
+    (comparison,) = simulated(Shape(rows=20, cold=sides))
     assert left_out(comparison) == 20
     assert comparison.fleet[0].verdict is not Verdict.IMPROVED
     (sentence,) = comparison.warnings
@@ -110,39 +94,34 @@ def test_a_cold_campaign_leaves_all_first_runs_out_and_is_not_improved(sides: st
 
 
 def test_rows_with_two_runs_keep_them_and_it_is_said() -> None:
-    rng = random.Random(1)
-    pairs = cold(campaign(rng, Setting(runs=2), effects=[1.0] * 20), rng)
-    comparison = compared(*pairs)
+    shape = Shape(rows=20, runs=2, cold="both")
+    (comparison,) = simulated(shape)
     assert {row.first_runs for row in comparison.rows} == {FirstRuns.COLD}
     assert comparison.warnings[0].endswith("20 rows with fewer than 3 runs per side keep them")
-    assert compared(*pairs, rules=ALONE).warnings == ()
+    assert simulated(shape, alone=True)[0].warnings == ()
 
 
 def test_a_rate_of_0_is_never_left_out() -> None:
-    rng = random.Random(1)
     dead = paired(entry("dead", {SPEED: NOISY}), entry("dead", {SPEED: (0.0, *NOISY[1:])}))
-    rows = compared(*cold(campaign(rng, Setting(), effects=[1.0] * 20), rng), dead).rows
+    rows = compared(*simulated(Shape(rows=20, cold="both"))[0].pairs, dead).rows
     assert rows[0].first_runs is FirstRuns.LEFT_OUT
     assert (rows[-1].first_runs, rows[-1].verdict) == (FirstRuns.COUNTED, Verdict.UNTESTED)
 
 
 def test_clean_campaigns_and_a_warming_machine_are_not_cold() -> None:
     """In a drift of 5 %, the first run is the slowest in most rows. The line of the others says why."""
-    rng = random.Random(1)
-    clean = [compared(*campaign(rng, Setting(), effects=[1.0] * 20)) for _ in range(100)]
+    clean = simulated(Shape(rows=20), count=100)
     assert sum(bool(comparison.warnings) for comparison in clean) <= 2
     assert sum(map(left_out, clean)) <= 0.03 * 20 * 100
-    drifting = [compared(*campaign(rng, Setting(drift=line), effects=[1.0] * 20)) for _ in range(100)]
-    assert sum(bool(comparison.warnings) for comparison in drifting) <= 20
+    warming = simulated(Shape(rows=20, drift=-0.05), count=100)
+    assert sum(bool(comparison.warnings) for comparison in warming) <= 20
 
 
 def test_five_percent_is_found_behind_cold_first_runs() -> None:
-    """Each row by itself, five runs per side, 1.5 % between runs: 91 %, as with four clean runs."""
-    rng = random.Random(1)
-    rows = compared(*cold(campaign(rng, Setting(), effects=[SLOWER] * 2000), rng), rules=ALONE).rows
-    assert sum(row.verdict is Verdict.REGRESSED for row in rows) >= 0.89 * 2000
-    rows = compared(*cold(campaign(rng, Setting(), effects=[1.0] * 2000), rng), rules=ALONE).rows
-    assert sum(row.verdict in (Verdict.REGRESSED, Verdict.IMPROVED) for row in rows) <= 0.03 * 2000
+    """Each row by itself, five runs per side, 1.5 % between runs: 92 %, as with four clean runs."""
+    shape = Shape(rows=2000, cold="both")
+    assert share_of(simulated(shape, [0.05] * 2000, alone=True)[0].rows, Verdict.REGRESSED) >= 0.89
+    assert share_of(simulated(shape, alone=True)[0].rows, *MOVED) <= 0.03
 
 
 # What holds for all sides

@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import math
-import random
-from dataclasses import replace
 
 import pytest
-from factories.comparisons import NOISY, SPEED, compared, entry, paired
+from factories.comparisons import MOVED, NOISY, SPEED, compared, entry, paired, share_of, simulated
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import Setting, campaign
+from simulated.shapes import Shape
 
-from orchestrator.compare.comparison import Entry, Pair, Verdict
+from orchestrator.compare.comparison import Verdict
 from orchestrator.compare.view import as_markdown, terminal
-
-
-def with_moods(pairs: list[Pair], rng: random.Random, *, mood: float) -> list[Pair]:
-    """Change all runs of one round of a side by the same share."""
-
-    def changed(one: Entry | None, moods: list[float]) -> Entry:
-        assert one is not None
-        runs = zip(one.runs, moods, strict=False)
-        return replace(one, runs=tuple(replace(run, numbers={SPEED: run.numbers[SPEED] * mood}) for run, mood in runs))
-
-    base, new = ([math.exp(rng.gauss(0, mood)) for _ in range(10)] for _ in range(2))
-    return [replace(pair, base=changed(pair.base, base), new=changed(pair.new, new)) for pair in pairs]
-
-
-def verdicts(count: int, *, runs: int, effect: float = 1.0, mood: float = 0.0) -> list[Verdict]:
-    rng = random.Random(runs)
-    made = (campaign(rng, Setting(runs=runs), effects=[effect] * 20) for _ in range(count))
-    return [compared(*with_moods(pairs, rng, mood=mood)).fleet[0].verdict for pairs in made]
 
 
 @pytest.mark.parametrize("runs", [3, 5])
 def test_a_mood_of_a_round_is_no_change(runs: int) -> None:
     """1 % that all experiments of a round share. By the rows only, 14 to 26 % of such campaigns seemed to have changed."""
-    found = verdicts(150, runs=runs, mood=0.01)
-    assert len(found) - found.count(Verdict.SAME) - found.count(Verdict.INCONCLUSIVE) <= 0.06 * len(found)
+    found = [line for one in simulated(Shape(rows=20, runs=runs, common=0.01), count=150) for line in one.fleet]
+    assert len(found) == 150 and share_of(found, *MOVED) <= 0.06
 
 
 @pytest.mark.parametrize("runs", [3, 5])
 def test_a_slower_fleet_is_found(runs: int) -> None:
-    found = verdicts(100, runs=runs, effect=0.98)
-    assert found.count(Verdict.REGRESSED) >= 95
+    found = [line for one in simulated(Shape(rows=20, runs=runs), [0.02] * 20, count=100) for line in one.fleet]
+    assert len(found) == 100 and share_of(found, Verdict.REGRESSED) >= 0.95
 
 
 def test_rows_that_lack_rounds_count_by_their_ratio_only() -> None:

@@ -7,13 +7,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from factories.comparisons import SPEED, compared, entry, paired
+from factories.comparisons import MOVED, SPEED, compared, entry, paired, share_of, simulated
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import SLOWER, Setting, campaign, rows_of_campaigns
+from simulated.shapes import Shape
 
 from orchestrator.compare.comparison import Verdict
-from orchestrator.compare.rules import Correction, Rules
 from orchestrator.compare.view import wording
 from orchestrator.measure.intervals import Estimate, estimate
 from orchestrator.measure.intervals.moderated import DEGREES, FEWEST, common, moderated
@@ -97,10 +96,8 @@ def test_exchanged_sides_invert_the_moderated_ratios(sides: list[list[float]]) -
 
 
 def test_interval_and_p_value_use_the_same_noise() -> None:
-    rng = random.Random(1)
-    pairs = campaign(rng, Setting(), effects=[1.0] * 40)
-    together = compared(*pairs).rows
-    by_itself = compared(*pairs, rules=Rules(correction=Correction.NONE)).rows
+    shape = Shape(rows=40)
+    together, by_itself = simulated(shape)[0].rows, simulated(shape, alone=True)[0].rows
     for row, other in zip(together, by_itself, strict=True):
         assert row.ratio is not None and other.ratio is not None
         assert row.ratio.interval is not None and row.ratio.p is not None
@@ -120,8 +117,8 @@ def test_an_inconclusive_row_says_why_its_interval_excludes_0() -> None:
 
 def test_one_slow_row_of_many_is_found() -> None:
     """Five runs per side, 1.5 % between runs, one row of 20 slower by 5 %: 95 %, and 61 % by the noise of the row only."""
-    assert rows_of_campaigns(3000, Setting(), slower=1, of_slower=True).regressed >= 0.9
-    assert rows_of_campaigns(3000, Setting(), slower=0, of_slower=False).either <= 0.004
-    rng = random.Random(1)
-    found = [compared(*campaign(rng, Setting(), effects=[SLOWER] + [1.0] * 199)).rows[0].verdict for _ in range(20)]
-    assert found.count(Verdict.REGRESSED) >= 16
+    campaigns = simulated(Shape(rows=20), [0.05], count=150)
+    assert share_of([campaign.rows[0] for campaign in campaigns], Verdict.REGRESSED) >= 0.9
+    assert share_of([row for one in simulated(Shape(rows=20), count=150) for row in one.rows], *MOVED) <= 0.004
+    campaigns = simulated(Shape(rows=200), [0.05], count=20)
+    assert share_of([campaign.rows[0] for campaign in campaigns], Verdict.REGRESSED) >= 0.8

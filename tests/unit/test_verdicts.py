@@ -12,10 +12,24 @@ from statistics import fmean, stdev
 
 import pytest
 from factories.cases import cases
-from factories.comparisons import FIRST, LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, judged, paired
+from factories.comparisons import (
+    FIRST,
+    LOSS,
+    MEMORY,
+    MOVED,
+    NOISY,
+    SPEED,
+    STEP,
+    compared,
+    entry,
+    judged,
+    paired,
+    share_of,
+    simulated,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import SLOWER, Setting, line, rows_alone, rows_of_campaigns, walk
+from simulated.shapes import Shape
 
 from orchestrator.compare import gate
 from orchestrator.compare.comparison import Comparison, Difference, Entry, Pair, Run, Verdict
@@ -622,21 +636,19 @@ def test_exit_code_3_means_an_open_row_whose_interval_reaches_the_slow_side(pair
 ROWS = 4000  # 0.2 % of uncertainty about a share of 2 %
 
 
-def test_few_false_alarms_and_few_misses_at_five_runs_a_side() -> None:
+@pytest.mark.parametrize("drift", [0.0, 0.05])
+def test_few_false_alarms_and_few_misses_at_five_runs_a_side(drift: float) -> None:
     """Interleaved, 1.5 % between runs: each row by itself, which is the worst case."""
-    assert rows_alone(ROWS, Setting()).either <= 0.02
-    assert rows_alone(ROWS, Setting(), effect=SLOWER).regressed >= 0.98
-
-
-def test_a_drift_of_five_percent_makes_no_false_alarms() -> None:
-    assert rows_alone(ROWS, Setting(drift=line)).either <= 0.023  # a drift makes some first runs look cold
-    assert rows_alone(ROWS, Setting(drift=line), effect=SLOWER).regressed >= 0.98
-    assert rows_alone(ROWS, Setting(drift=walk)).regressed <= 0.02
+    shape = Shape(rows=ROWS, drift=drift)
+    assert share_of(simulated(shape, alone=True)[0].rows, *MOVED) <= 0.024
+    assert share_of(simulated(shape, [0.05] * ROWS, alone=True)[0].rows, Verdict.REGRESSED) >= 0.975
 
 
 def test_the_correction_holds_false_alarms_down_in_a_campaign() -> None:
-    assert rows_of_campaigns(ROWS, Setting(), slower=0, of_slower=False).either <= 0.005
-    assert rows_of_campaigns(ROWS, Setting(), slower=20, of_slower=True).regressed >= 0.98
+    unchanged = [row for one in simulated(Shape(rows=20), count=200) for row in one.rows]
+    assert share_of(unchanged, *MOVED) <= 0.005
+    slower = [row for one in simulated(Shape(rows=20), [0.05] * 20, count=200) for row in one.rows]
+    assert share_of(slower, Verdict.REGRESSED) >= 0.98
 
 
 def test_the_docs_table_is_how_it_is_judged() -> None:

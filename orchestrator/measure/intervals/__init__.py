@@ -230,16 +230,19 @@ def runs_for_half_width(
     return counts[place] if place < len(counts) else None
 
 
-def is_cold(slowness: Sequence[float]) -> bool:
-    """Return whether the first run is slower than the others by more than their noise: Student's t, one-sided, p below 0.01.
+def is_cold(*sides: Sequence[float]) -> bool:
+    """Return whether the first run of a side is clearly slower than its other runs: Student's t, one-sided, p below 0.01.
 
-    `slowness` has the logarithm of each run's value, the first run first; a slower run has a higher value.
+    A side has the logarithm of each run's value, the first run first; a slower run has a higher value. The noise is that of the
+    other runs of all sides together. Without noise the numbers were copied or counted, so no run is cold.
     """
-    if len(slowness) < 3:
+    known = [(side[0], side[1:]) for side in sides if len(side) > 1]
+    degrees = sum(len(rest) - 1 for _, rest in known)
+    if not degrees:
         return False
-    rest = slowness[1:]
-    error = math.sqrt(_variance(rest) * (1 + 1 / len(rest)))
-    return slowness[0] - fmean(rest) > max(t_quantile(len(rest) - 1, level=0.98) * error, ROUNDING)
+    noise = math.sqrt(math.fsum((value - fmean(rest)) ** 2 for _, rest in known for value in rest) / degrees)
+    outside = max((first - fmean(rest)) / math.sqrt(1 + 1 / len(rest)) for first, rest in known)
+    return noise > ROUNDING and outside > t_quantile(degrees, level=0.98) * noise
 
 
 def expected_lowest(values: Sequence[float], count: int) -> float:
