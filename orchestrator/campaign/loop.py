@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from orchestrator.errors import ResultsError, remedy
 from orchestrator.executors import Executor
+from orchestrator.machine.process_identity import noted
 from orchestrator.machine.process_tree import end_tree
 from orchestrator.measure.failure_kinds import FILES_CHANGED
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
@@ -175,8 +176,8 @@ def _record_lost(
         if claims.state(job.run_dir) is not JobState.RUNNING:
             lost[job] = replace(unfinished_record(job), cause=cause)
     for job, record in lost.items():
-        claim = claims.read_claim(job.run_dir)
-        left = end_tree(claim.marker, folder=job.folder) if claim is not None and claim.owner.is_here() else 0
+        marker = _marker(job)
+        left = end_tree(marker, folder=job.folder) if marker is not None else 0
         if left:
             text = f"ended {left} process(es) that {job.experiment_id} {job.name} had left behind"
             tell(Event(kind=EventKind.ENDED_LEFTOVERS, text=text, jobs=(job,)))
@@ -187,6 +188,17 @@ def _record_lost(
                 else f"{job.name}: its record was kept, and is now placed"
             )
             tell(Event(kind=EventKind.ENDED, text=text, jobs=(job,), record=store.run(job).record))
+
+
+def _marker(job: Job) -> str | None:
+    """Return the marker of a run's processes, or None if they are not on this machine.
+
+    If the claim is damaged, use the notes of the run's process. They count only if they are of this boot and this container.
+    """
+    claim = claims.read_claim(job.run_dir)
+    if claim is None:
+        return noted(job.folder.processes).marker
+    return claim.marker if claim.owner.is_here() else None
 
 
 def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> bool:

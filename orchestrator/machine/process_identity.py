@@ -15,25 +15,27 @@ from functools import cache
 from pathlib import Path
 
 from orchestrator.files import reading, writing
+from orchestrator.machine.child_environment import checked_marker
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noted:
-    """The notes of a run: its control group, if any, and the ids of the noted processes that still live."""
+    """The notes of a run: its marker, its control group, if any, and the ids of the noted processes that still live."""
 
+    marker: str | None = None
     group: Path | None = None
     living: frozenset[int] = frozenset()
 
 
-def note(file: Path, *, group: Path | None, pids: Iterable[int]) -> None:
-    """Write the control group and the processes to `file`, unless it has the same content already.
+def note(file: Path, *, marker: str, group: Path | None, pids: Iterable[int]) -> None:
+    """Write the marker, the control group and the processes to `file`, unless it has the same content already.
 
     A full disk must not end a run, so errors are ignored.
     """
     started = sorted((pid, started) for pid in pids if (started := start_time(pid)) is not None)
     path = None if group is None else str(group)
-    fields = {"boot_id": boot_id(), "pid_namespace": pid_namespace(), "group": path, "processes": started}
-    text = json.dumps(fields) + "\n"
+    fields = {"boot_id": boot_id(), "pid_namespace": pid_namespace(), "marker": marker, "group": path}
+    text = json.dumps({**fields, "processes": started}) + "\n"
     with suppress(OSError):
         if not _contains(file, text):
             writing.replace(file, text)
@@ -54,7 +56,8 @@ def noted(file: Path) -> Noted:
             return Noted()
         processes = [(pid, started) for pid, started in fields["processes"] if type(pid) is int and 0 < pid < 2**31]
         living = frozenset(pid for pid, started in processes if start_time(pid) == started)
-        return Noted(group=Path(fields["group"]) if fields["group"] else None, living=living)
+        marker = checked_marker(fields["marker"]) if "marker" in fields else None  # older notes have none
+        return Noted(marker=marker, group=Path(fields["group"]) if fields["group"] else None, living=living)
     except (OSError, ValueError, TypeError, KeyError):
         return Noted()
 

@@ -77,12 +77,12 @@ def descendants() -> set[int]:
     return {process.pid for process in psutil.Process().children(recursive=True)} - SIDECARS
 
 
-def note(folder: RunFolder, group: cgroup.ControlGroup | None) -> None:
-    """Write the control group and the descendants of this process to a file in the run's folder.
+def note(folder: RunFolder, marker: str, group: cgroup.ControlGroup | None) -> None:
+    """Write the marker, the control group and the descendants of this process to a file in the run's folder.
 
     Another process reads this file in `end_tree`.
     """
-    process_identity.note(folder.processes, group=group.path if group else None, pids=descendants())
+    process_identity.note(folder.processes, marker=marker, group=group.path if group else None, pids=descendants())
 
 
 def _left_behind(folder: RunFolder) -> set[int]:

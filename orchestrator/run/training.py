@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -36,14 +37,15 @@ def train(
     logs = {"stdout": folder.stdout, "stderr": folder.stderr}
     reported = reported_steps.of_run(experiment, folder)
     limit_s, group, core_wait = experiment.timeout_s, cgroup.create(claim.marker), host_load.CoreWait()
-    watch = _watch(experiment, folder, reported, group=group, core_wait=core_wait)
+    note = partial(process_tree.note, folder, claim.marker, group)
+    watch = _watch(experiment, folder, reported, note=note, core_wait=core_wait)
 
     def save_stacks(limit: Limit) -> None:
         if limit in (Limit.STARTUP, Limit.STALL):
             with suppress(OSError):  # even on a full disk, the tree must be ended
                 stacks.save(claim.marker, folder)
 
-    process_tree.note(folder, group)
+    note()
     with kernel_log.open_kernel_log() as kernel:
         killed_before = cgroup.memory_kills_around()
         try:
@@ -66,17 +68,20 @@ def _watch(
     folder: RunFolder,
     reported: reported_steps.ReportedSteps | None,
     *,
-    group: cgroup.ControlGroup | None,
+    note: Callable[[], None],
     core_wait: host_load.CoreWait,
 ) -> watchdog.Watch:
-    """Return the watch over the training. It also keeps the claim fresh, and looks at the cores if no instrument does."""
+    """Return the watch over the training. It also keeps the claim and the notes of its processes fresh (`note`).
+
+    If no instrument does it, it looks at the cores.
+    """
     instrumented = reported is None and trainers.get(experiment.trainer).instrumented
     by_output = partial(watchdog.by_output, folder.stdout, folder.stderr)
     by_files = partial(watchdog.by_steps, folder.path) if instrumented else by_output
 
     def beat() -> None:
         claims.beat(folder.path)
-        process_tree.note(folder, group)
+        note()
 
     def look_at_cores() -> None:
         if reported is None or reported.signs().begun:

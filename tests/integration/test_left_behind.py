@@ -115,6 +115,19 @@ def test_without_control_groups_daemons_that_were_seen_are_ended(folder: Path, k
     check_ended(folder)
 
 
+@pytest.mark.parametrize("claim", ["", '{"marker": null}'])
+def test_a_damaged_claim_leaves_no_process_behind(folder: Path, claim: str) -> None:
+    scenario(folder, "was-not-seen")
+    with begun(folder, "run", "scenarios.yaml", "--yes") as campaign:
+        files = kill_all_but_the_training(campaign, folder)
+    files.claim.write_text(claim)
+    again = tunebench(folder, "run", "scenarios.yaml", "--yes")
+    assert again.code == 0 and "had left behind" in again.err, again.said
+    words = [word for process in psutil.process_iter(["cmdline"]) for word in process.info["cmdline"] or ()]
+    assert not [word for word in words if str(folder) in word], "the training goes on"
+    check_ended(folder)
+
+
 def test_another_login_finds_the_control_group_of_a_killed_run(folder: Path) -> None:
     other = cgroup.create(uuid.uuid4().hex)
     if other is None:
@@ -138,12 +151,16 @@ def test_notes_that_cannot_be_of_this_run_end_nobody(tmp_path: Path) -> None:
     """The notes of another boot, numbers that belong to other processes by now, and any other control group."""
     files = RunFolder(tmp_path)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as bystander:
-        process_identity.note(files.processes, group=Path("/sys/fs/cgroup"), pids=[bystander.pid])
+        group = Path("/sys/fs/cgroup")
+        process_identity.note(files.processes, marker="0" * 32, group=group, pids=[bystander.pid])
         right = json.loads(files.processes.read_text())
         assert process_identity.noted(files.processes).living == {bystander.pid}
         for wrong in ({"boot_id": "before"}, {"processes": [[bystander.pid, 1.0]]}, {"processes": [[bystander.pid]]}):
             files.processes.write_text(json.dumps({**right, **wrong}))
             assert process_tree.members("0" * 32, folder=files) == []
+        for wrong in ({"boot_id": "before"}, {"pid_namespace": "pid:[1]"}, {"marker": None}, {"marker": "../x"}):
+            files.processes.write_text(json.dumps({**right, **wrong}))
+            assert process_identity.noted(files.processes).marker is None
         for group in (
             "/sys/fs/cgroup",
             f"{tmp_path}/tunebench-{'0' * 32}",
