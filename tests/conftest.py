@@ -17,9 +17,10 @@ GOLDEN = Path(__file__).parent / "golden"
 for _name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):  # of the terminal of whoever runs the tests
     os.environ.pop(_name, None)
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # In a shell's background it is ignored, and would be by all that is started and interrupted here.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        # In a shell's background or under nohup it is ignored, and would be by all that is started and interrupted here.
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
