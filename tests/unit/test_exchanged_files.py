@@ -37,7 +37,7 @@ def handled() -> Iterator[None]:
 
 
 def test_the_processes_of_a_run_are_noted_anew(pipe: Path) -> None:
-    process_identity.note(pipe, group=None, pids=[os.getpid()])
+    process_identity.note(pipe, marker="0" * 32, group=None, pids=[os.getpid()])
     assert process_identity.noted(pipe).living == {os.getpid()}
 
 
