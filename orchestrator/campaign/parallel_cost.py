@@ -18,6 +18,7 @@ from orchestrator.executors import Executor
 from orchestrator.machine import cores
 from orchestrator.machine.gpus import visible_gpus
 from orchestrator.records import CaveatKind, Device, Experiment, Measure, RunRecord, Status
+from orchestrator.results.due_runs import NO_RETRY, Retry
 from orchestrator.results.neighbour_cost import COST_FILE, PACKING
 from orchestrator.results.store import Store
 
@@ -63,13 +64,14 @@ def cost(
     copies: int,
     on_event: OnEvent,
     executor_of: Callable[[int], Executor],
+    retry: Retry = NO_RETRY,
 ) -> Cost | str | None:
     """Run the due cell with the fewest GPUs by itself, then run `copies` of it at once. Return the cost.
 
     If a run has no speed, return a sentence. If there is nothing to measure, return None. `executor_of` returns an executor for the
-    given number of concurrent runs.
+    given number of concurrent runs. `retry` says which failed runs are due.
     """
-    fit = due_and_instrumented(experiments, store)
+    fit = due_and_instrumented(experiments, store, retry)
     if not fit or copies < 2:
         return None
     cell = min(fit, key=lambda experiment: experiment.num_gpus)

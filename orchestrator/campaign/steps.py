@@ -172,7 +172,7 @@ def carry_out(
         _prepare(plan, way, progress.say)
         store.write("requirements.txt", pip_freeze(None))
         short = partial(_say_probe, progress)
-        parallel = way.parallel or _packed(plan, store, tell=short, say=progress.say)
+        parallel = way.parallel or _packed(plan, store, retry=way.retry, tell=short, say=progress.say)
         executor, retry = executors.get(way.executor, parallel), way.retry
         if way.probe:
             mark = partial(mark_what_does_not_fit, store=store, executor=executor, retry=retry)
@@ -215,12 +215,13 @@ def parallel_of(words: str) -> int | None:
     return int(words)
 
 
-def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say) -> int:
+def _packed(plan: Plan, store: Store, *, retry: Retry, tell: Callable[[Event], None], say: Say) -> int:
     """Return how many runs fit at once. Measure how much concurrent runs slow each other down, and report the result."""
     copies = parallel_cost.places(plan.experiments)
     say(f"--parallel {AUTO}: room for {copies} at once")
+    executor_of = partial(executors.get, LOCAL)
     cost = parallel_cost.cost(
-        plan.experiments, store=store, copies=copies, on_event=tell, executor_of=partial(executors.get, LOCAL)
+        plan.experiments, store=store, copies=copies, on_event=tell, executor_of=executor_of, retry=retry
     )
     if isinstance(cost, parallel_cost.Cost):
         say(str(cost))

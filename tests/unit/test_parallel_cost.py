@@ -10,11 +10,14 @@ import pytest
 from factories.results import experiment, record_of
 
 from orchestrator.campaign import parallel_cost
+from orchestrator.campaign.loop import run_benchmark
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import Caveat, CaveatKind, Job, Measurement, RunRecord, Status, dump, load
+from orchestrator.results.due_runs import NO_RETRY, Retry
 from orchestrator.results.store import Store
 
 CELL = experiment("m", repeats=3)
+FIRST = experiment("m", repeats=1)
 Made = Callable[[Job], RunRecord]
 
 
@@ -92,3 +95,16 @@ def test_a_failure_is_told_and_not_tried_again(cost: Callable[..., object]) -> N
 
 def test_one_at_a_time_costs_nothing(cost: Callable[..., object]) -> None:
     assert cost(lambda job: record(job, 100.0), copies=1) is None
+
+
+def test_a_failed_run_that_is_due_again_is_measured_with(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "results", {})
+    run_benchmark([FIRST], store=store, executor=FakeExecutor(lambda job: record(job, None, status=Status.FAILED)))
+
+    def found(retry: Retry) -> object:
+        executor = FakeExecutor(lambda job: record(job, 100.0))
+        options = {"copies": 2, "on_event": lambda _: None, "executor_of": lambda _: executor}
+        return parallel_cost.cost([FIRST], store=store, retry=retry, **options)
+
+    assert found(NO_RETRY) is None, "nothing is due"
+    assert isinstance(found(Retry(failed=True)), parallel_cost.Cost)
