@@ -95,9 +95,8 @@ def _carried_out(words: list[str], stopped_by: list[int] | None) -> int:
     except Exception as error:  # a library may make an error of the interruption
         code = INTERRUPTED if stopped_by else _usage_error(error)
     if code == INTERRUPTED:
-        err().print(
-            "Interrupted. Finished runs are kept. To resume, repeat the command without --move-aside.", soft_wrap=True
-        )
+        resume = " Finished runs are kept. To resume, repeat the command without --move-aside."
+        err().print(f"Interrupted.{resume if words[:1] in _STARTING_RUNS else ''}", soft_wrap=True)
     return code if isinstance(code, int) else 0
 
 

@@ -26,8 +26,10 @@ from orchestrator.errors import LaunchError
 from orchestrator.files import writing
 from orchestrator.machine import cgroup, process_tree
 from orchestrator.machine.child_environment import MARKER, applied, checked_marker, child_environment
-from orchestrator.machine.stop_signals import StopSignals, held_back
+from orchestrator.machine.stop_signals import StopSignals, held_back, interrupted_once
 from orchestrator.records import Command, Limit, ProcessOutcome
+
+CAPTURED_BYTES = 16 * 2**20
 
 
 class Watch(Protocol):
@@ -216,10 +218,13 @@ def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:
 
 
 def capture(argv: Sequence[str], timeout_s: float) -> str:
-    """Return the output of a short program. Raise LaunchError if it is missing, fails, or takes longer than `timeout_s`."""
+    """Return the output of a short program.
+
+    Raise LaunchError if the program is missing, fails, takes longer than `timeout_s`, or writes more than CAPTURED_BYTES.
+    """
     try:
         done = _captured(argv, timeout_s)
-    except subprocess.TimeoutExpired as error:
+    except (subprocess.TimeoutExpired, TimeoutError) as error:
         raise LaunchError(f"{argv[0]}: no answer within {timeout_s:g} s") from error
     except (OSError, ValueError) as error:
         raise LaunchError(f"{argv[0]}: cannot be started: {error}") from error
@@ -230,19 +235,46 @@ def capture(argv: Sequence[str], timeout_s: float) -> str:
 
 
 def _captured(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end. Kill its process group after an error, a timeout or an interruption, also while it starts."""
+    """Run a program to its end. Kill its process group after an error, a timeout or any signal that asks this process to stop."""
     child: subprocess.Popen[bytes] | None = None
     env, pipe = child_environment({}), subprocess.PIPE
-    try:
-        with held_back():
-            child = subprocess.Popen(
-                argv, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
-            )
-        stdout, stderr = child.communicate(timeout=timeout_s)
-        return subprocess.CompletedProcess(argv, child.returncode, stdout, stderr)
-    finally:
-        if child is not None and child.returncode is None:
-            # The program may be a script that started the real one, so its whole group is ended.
-            with suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+    with interrupted_once():
+        try:
+            with held_back():
+                child = subprocess.Popen(
+                    argv, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+                )
+            deadline = time.monotonic() + timeout_s
+            stdout, stderr = _outputs(child, deadline, argv[0])
+            code = child.wait(max(0.0, deadline - time.monotonic()))
+            return subprocess.CompletedProcess(argv, code, stdout, stderr)
+        finally:
+            if child is not None:
+                if child.returncode is None:
+                    # The program may be a script that started the real one, so its whole group is ended.
+                    with suppress(OSError):
+                        os.killpg(child.pid, signal.SIGKILL)
+                child.__exit__(None, None, None)  # closes the pipes and waits
+
+
+def _outputs(child: subprocess.Popen[bytes], deadline: float, name: str) -> tuple[bytes, bytes]:
+    """Read stdout and stderr of a program until both end. Raise TimeoutError or LaunchError at the limits of `capture`."""
+    assert child.stdout is not None and child.stderr is not None
+    texts = {child.stdout.fileno(): bytearray(), child.stderr.fileno(): bytearray()}
+    stdout, stderr = texts.values()
+    with selectors.DefaultSelector() as selector:
+        for descriptor in texts:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            left_s = deadline - time.monotonic()
+            readable = selector.select(left_s) if left_s > 0 else []
+            if not readable:
+                raise TimeoutError
+            for key, _ in readable:
+                chunk = os.read(key.fd, 2**16)
+                texts[key.fd] += chunk
+                if not chunk:
+                    selector.unregister(key.fd)
+            if len(stdout) + len(stderr) > CAPTURED_BYTES:
+                raise LaunchError(f"{name}: wrote more than {CAPTURED_BYTES // 2**20} MiB")
+    return bytes(stdout), bytes(stderr)

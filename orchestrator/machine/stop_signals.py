@@ -16,6 +16,7 @@ from math import inf
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_UNHANDLED = (signal.SIG_DFL, signal.default_int_handler)
 _ONE_MOMENT_S = 1.0
 
 
@@ -35,11 +36,12 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def interrupted_once() -> Iterator[list[int]]:
-    """Raise Interrupted for a signal that asks to stop in a `with` block. A signal that the caller ignores stays ignored.
+    """Raise Interrupted for a signal that asks to stop in a `with` block.
 
-    Several signals at one moment count as one. Otherwise, the second signal would interrupt the code that ends the runs, before
-    `StopSignals` starts to count signals. The yielded list has the signals that came, because a library may turn the exception into
-    an error of its own.
+    A signal that is ignored, or that the calling code handles already, is not changed. Outside the main thread the context does
+    nothing. Several signals at one moment count as one. Otherwise, the second signal would interrupt the code that ends the runs,
+    before `StopSignals` starts to count signals. The yielded list has the signals that came, because a library may turn the
+    exception into an error of its own.
     """
     heard, last = list[int](), -inf
 
@@ -50,7 +52,8 @@ def interrupted_once() -> Iterator[list[int]]:
             last = time.monotonic()
             raise Interrupted
 
-    heeded = [number for number in stopping() if signal.getsignal(number) is not signal.SIG_IGN]
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    heeded = [number for number in stopping() if in_main_thread and signal.getsignal(number) in _UNHANDLED]
     before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield heard

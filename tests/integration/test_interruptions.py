@@ -110,3 +110,14 @@ def test_a_signal_before_or_after_the_runs_is_an_interruption(tmp_path: Path, mo
     assert tunebench(tmp_path, "run", "scenarios.yaml", "--yes").code == 0
     assert len(list(tmp_path.glob("results/experiments/*/runs/*/record.json"))) == 1
     assert not [path for path in tmp_path.glob("results/**/.*") if path.is_file()], "a half-written file"
+
+
+def test_doctor_ends_the_interpreter_that_it_asks(tmp_path: Path) -> None:
+    (python := tmp_path / "python").write_text(f"#!/bin/sh\necho $$ > {tmp_path / 'there'}\nexec sleep 60\n")
+    python.chmod(0o755)
+    with begun(tmp_path, "doctor", "--python", str(python)) as child:
+        wait_for(tmp_path / "there")
+        child.send_signal(signal.SIGTERM)
+        done = ended(tmp_path, child)
+    assert (done.code, done.err) == (130, "Interrupted.\n")
+    assert not lives(int((tmp_path / "there").read_text()))

@@ -168,6 +168,12 @@ def test_capture():
         process.capture([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
 
 
+@pytest.mark.parametrize("words", [("yes",), ("sh", "-c", "yes >&2")])
+def test_a_program_with_endless_output_is_ended_before_it_fills_the_memory(words):
+    with pytest.raises(LaunchError, match="wrote more than 16 MiB"):
+        process.capture(words, 60)
+
+
 def test_a_capture_that_takes_too_long_leaves_no_process(tmp_path):
     noted = tmp_path / "pid"
     script = f"sleep 60 & echo $! > {noted}; wait"
