@@ -30,9 +30,10 @@ SLACK = 1e-9
 # If the relative width of an interval is smaller, the numbers were copied or counted: no two trainings are so alike.
 NO_NOISE = 1e-9
 
-# An interval of just the wanted width settles only every second row, because the ratio changes with further runs. Student's t is
-# 2.1 at 20 runs, and 80 % of a normal distribution are below 0.84.
-FOR_80_PERCENT = 2.1 / (2.1 + 0.84)
+# An interval of just the wanted width settles only every second row: more runs change the ratio, and few runs show its noise only
+# roughly. So the interval is narrower by a quantile of the noncentral t, where 2.1 is Student's t at 20 runs. The quantile 0.7
+# settles 80 % of the unchanged rows after three runs, and more after five (benchmarks/simulated/).
+T_OF_20, QUANTILE = 2.1, 0.7
 # The largest number of further runs per side that a row may need.
 MOST_MORE = 100
 
@@ -278,6 +279,8 @@ def _needs(rule: Rule, measured: Measured) -> int | None:
     of runs is enough. So the interval does not have to become narrower than this effect. A row is hopeless if MOST_MORE runs would
     not even settle it without any change.
     """
+    from scipy.special import nctdtrit
+
     ratio = measured.ratio
     if ratio is None:
         return 1
@@ -285,8 +288,10 @@ def _needs(rule: Rule, measured: Measured) -> int | None:
     wanted = shift if shift >= matters else max(matters - shift, matters / 2)
     fitted = 3 if measured.in_turns else 2  # the fitted parameters: a level for each side, and the drift
     shared = math.floor(measured.shared_degrees)
+    known = max(1, ratio.n_base + ratio.n_new - fitted + shared)
+    narrower = T_OF_20 / float(nctdtrit(known, T_OF_20, QUANTILE))
     runs, fewest = (
-        intervals.runs_for_half_width(ratio, width * FOR_80_PERCENT, degrees=lambda each: 2 * each - fitted + shared)
+        intervals.runs_for_half_width(ratio, width * narrower, degrees=lambda each: 2 * each - fitted + shared)
         for width in (wanted, max(wanted, matters))
     )
     have = min(ratio.n_base, ratio.n_new)

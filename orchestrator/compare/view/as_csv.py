@@ -16,7 +16,8 @@ from orchestrator.results.table.rows import Value
 # Columns that follow the columns of the key.
 JUDGED = (
     *("reference", "metric", "new", "verdict", "ratio", "ratio_low", "ratio_high", "p_adjusted"),
-    *("runs_base", "runs_new", "first_runs", "needs", "why", "label"),
+    *("runs_base", "runs_new", "first_runs", "highest_reference", "highest_new"),
+    *("needs", "may_be_worse_by", "why", "label"),
 )
 
 
@@ -36,6 +37,7 @@ def _key(pair: Pair) -> dict[str, Value]:
 def _judged(row: Row) -> dict[str, Value]:
     ratio = row.ratio
     interval = ratio.interval if ratio else None
+    highest_base, highest_new = row.highest or (None, None)
     return {
         "reference": row.base,
         "metric": row.metric or None,
@@ -48,7 +50,10 @@ def _judged(row: Row) -> dict[str, Value]:
         "runs_base": ratio.n_base if ratio else None,
         "runs_new": ratio.n_new if ratio else None,
         "first_runs": row.first_runs.value if row.metric else None,
+        "highest_reference": highest_base,
+        "highest_new": highest_new,
         "needs": row.needs,
+        "may_be_worse_by": row.may_be_worse_by,
         "why": row.why or None,
         "label": row.label,
     }
