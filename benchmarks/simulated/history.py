@@ -116,20 +116,39 @@ def fleet(count: int, seed: int) -> Iterator[str]:
 
 def many(count: int, seed: int) -> Iterator[str]:
     """Judge histories of many series."""
-    yield from table("20 nights, no step", "histories with a false step", "series with a false step")
+    yield from table(
+        "20 nights, no step", "histories with a false step", "series with a false step", "suspicious series"
+    )
     for series, between in ((8, 0.01), (8, 0.02), (80, 0.01), (80, 0.02)):
         shape = Nights(series=series, between=between)
         yield line(f"{series} series, {100 * between:g} % between nights", *_false(shape, count, seed))
 
 
-def _false(shape: Nights, count: int, seed: int) -> tuple[Share, Share]:
-    """Return the share of histories, and of series, that have a step."""
-    rng, per_history = shapes.generator(seed, f"false {shape}"), []
+@cache
+def _false(shape: Nights, count: int, seed: int) -> tuple[Share, Share, Share]:
+    """Return the shares of histories and of series that have a step, and of series that have a suspicious step."""
+    rng, per_history, suspicious = shapes.generator(seed, f"false {shape}"), [], []
     for _ in range(min(count, MOST) if shape.series > 8 else count // 2):
         campaigns, _ = shapes.nights(rng, shape)
         judged = history(campaigns, rules=Rules())
         per_history.append([bool(series.steps) for series in (*judged.series, *judged.fleet)])
-    return share(map(any, per_history)), share(one for each in per_history for one in each)
+        suspicious += [bool(series.suspicious) for series in (*judged.series, *judged.fleet)]
+    return share(map(any, per_history)), share(one for each in per_history for one in each), share(suspicious)
+
+
+def drifts(count: int, seed: int) -> Iterator[str]:
+    """Judge series that drift slowly."""
+    yield from table("20 nights that drift, 3 runs per night", "named a drift", "named a step", "neither")
+    for drift in (0.03, 0.06, 0.1):
+        for between in (0.005, 0.01):
+            shape = Nights(drift=drift, between=between)
+            rng, found = shapes.generator(seed, f"drifts {shape}"), []
+            for _ in range(count):
+                (series,) = history(shapes.nights(rng, shape)[0], rules=Rules()).series
+                found.append((bool(series.drifts), bool(series.steps)))
+            named = share(drift for drift, _ in found), share(step for _, step in found)
+            name = f"{100 * drift:g} % in all, {100 * between:g} % between nights"
+            yield line(name, *named, share(not any(each) for each in found))
 
 
 def targets(count: int, seed: int) -> Iterator[str]:
@@ -153,11 +172,19 @@ def _targets(count: int, seed: int) -> Iterator[Target]:
         part, _ = told(after(FLEET[name], nights), count, seed)
         yield Target(name=f"{name}: told after {nights} nights", share=part, at_least=bound)
     for between in (0.01, 0.02):
-        part, _ = _false(Nights(series=80, between=between), count, seed)
+        part, _, _ = _false(Nights(series=80, between=between), count, seed)
         yield Target(name=f"80 series, {100 * between:g} %: histories with a false step", share=part, at_most=0.05)
 
 
-TABLES = {"targets": targets, "found": found, "soon": soon, "false": false, "fleet": fleet, "many": many}
+TABLES = {
+    "targets": targets,
+    "found": found,
+    "soon": soon,
+    "false": false,
+    "fleet": fleet,
+    "many": many,
+    "drifts": drifts,
+}
 
 
 def main() -> None:
