@@ -68,11 +68,12 @@ def several_runs(draw: st.DrawFn) -> list[float]:
 
 RUNS = several_runs()
 SENTENCE = re.compile(
-    r"new is (?P<value>[\d.]+)× \((?P<low>[\d.]+)–(?P<high>[\d.]+)\) (?P<word>faster|slower) than baseline on llama-1b at 1 GPU"
+    r"new is (?P<percent>[\d.]+) % (?P<word>faster|slower) \((?P<value>[\d.]+)×, (?P<low>[\d.]+) to (?P<high>[\d.]+)\) "
+    r"than baseline on llama-1b at 1 GPU"
 )
 ALIKE = re.compile(
     r"(no difference seen between new and baseline|(?P<wide>no clear difference between new and baseline)) on llama-1b at 1 GPU: "
-    r"(?P<value>[\d.]+)× \((?P<low>[\d.]+)–(?P<high>[\d.]+)\)(?P<more>; more repeats would decide)?$"
+    r"(?P<value>[\d.]+)× \((?P<low>[\d.]+) to (?P<high>[\d.]+)\)(?P<more>; more repeats would decide)?$"
 )
 
 
@@ -92,9 +93,10 @@ def test_every_number_of_a_speed_is_that_of_the_runs(base: list[float], new: lis
         expected, found = (value, low, high), alike
     else:
         assert claimed and not alike, text
-        faster = value > 1
-        assert claimed["word"] == ("faster" if faster else "slower")
-        expected, found = (value, low, high) if faster else (1 / value, 1 / high, 1 / low), claimed
+        share = abs(value - 1)
+        assert claimed["word"] == ("faster" if value > 1 else "slower")
+        assert claimed["percent"] == (f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.1f}")
+        expected, found = (value, low, high), claimed
     digits = 2 if abs(expected[0] - 1) >= 0.1 else 3
     assert [found[name] for name in ("value", "low", "high")] == [f"{number:.{digits}f}" for number in expected]
 
@@ -134,7 +136,7 @@ def test_the_example_of_the_issue() -> None:
         Made(framework="liger", runs=speeds(*FAST, peak_allocated_bytes=30.8 * GIB)),
     ]
     assert gains(*cells) == [
-        "liger is 1.21× (1.18–1.24) faster than baseline on llama-1b at 1 GPU "
+        "liger is 21 % faster (1.21×, 1.18 to 1.24) than baseline on llama-1b at 1 GPU "
         "and needs 23 % less memory (peak alloc 30.80 GiB against 40.00 GiB)"
     ]
 
@@ -146,7 +148,9 @@ def test_gpus_that_wait_for_their_host_are_told(busy: float | None, rest: str) -
     seen = {} if busy is None else {"gpu_utilization": busy}
     slow = Made(framework="liger", runs=speeds(79.0, 80.1, 80.4, **seen))
     (text,) = gains(Made(runs=speeds(*BASELINE, gpu_utilization=0.91)), slow)
-    assert text.startswith("liger is 1.25× (") and text.endswith("slower than baseline on llama-1b at 1 GPU" + rest)
+    assert text.startswith("liger is 20 % slower (0.80×, ") and text.endswith(
+        "than baseline on llama-1b at 1 GPU" + rest
+    )
 
 
 def test_one_run_a_side_has_no_interval_and_says_so() -> None:
@@ -201,8 +205,10 @@ def test_of_several_baselines_the_one_with_the_same_arguments_counts() -> None:
 
 def test_the_baseline_may_be_named() -> None:
     cells = [Made(framework=name, runs=speeds(*values)) for name, values in (("sdpa", BASELINE), ("eager", FAST))]
-    assert "eager is 1.21×" in gains(*cells)[0], "the one that stands first, where none is called a baseline"
-    assert "sdpa is 1.21×" in gains(*cells, baseline=["eager"])[0]
+    assert "eager is 21 % faster (1.21×" in gains(*cells)[0], (
+        "the one that stands first, where none is called a baseline"
+    )
+    assert "sdpa is 17 % slower (0.83×" in gains(*cells, baseline=["eager"])[0]
     with pytest.raises(
         SelectionError, match=r"--baseline egaer: no experiment has this framework; did you mean 'eager'"
     ):
@@ -225,7 +231,7 @@ def test_padding_is_no_work() -> None:
         return [{"tokens_per_s": v, "real_tokens_per_s": v * (1 - padding), "padding_share": padding} for v in all_of]
 
     text = gains(Made(runs=runs(1000.0, 0.5)), Made(framework="padding-free", runs=runs(700.0, 0.0)))
-    assert text[0].startswith("padding-free is 1.40× (") and "padding not counted" in text[0]
+    assert text[0].startswith("padding-free is 40 % faster (1.40×, ") and "padding not counted" in text[0]
 
 
 # ------------------------------------------------------------------------------------------------ nothing is claimed
@@ -276,8 +282,8 @@ def test_equally_many_neighbours_are_compared_and_their_cost_widens_the_interval
 
     alike, others = (highlights(table(beside)) for beside in (1, 2))
     (gain,) = [one.text for one in alike if one.kind is HighlightKind.GAIN]
-    low, high = map(float, re.findall(r"\((\d\.\d+)–(\d\.\d+)\)", gain)[0])
-    assert (high / low > 1.06) is (cost is not None) and "liger is 1.2" in gain
+    low, high = map(float, re.findall(r"(\d\.\d+) to (\d\.\d+)\)", gain)[0])
+    assert (high / low > 1.06) is (cost is not None) and "liger is 21 % faster (1.2" in gain
     assert any("equally many neighbours" in one.text and said in one.text for one in alike)
     assert not [one for one in others if one.kind is HighlightKind.GAIN]
 
@@ -384,10 +390,15 @@ def many(count: int, value: Callable[[int], float]) -> list[Made]:
 def test_the_best_come_first_and_the_rest_is_counted() -> None:
     found = gains(*many(50, lambda n: 1 + n / 50))
     assert len(found) < 15
-    values = [float(match[1]) for text in found if (match := re.match(r"liger is ([\d.]+)× .* faster", text))]
+    values = [
+        float(match[1])
+        for text in found
+        if (match := re.match(r"liger is [\d.]+ % faster \(([\d.]+)×.* on org/model", text))
+    ]
     assert values == sorted(values, reverse=True) and len(values) == MOST_FASTER
     shown = sum("than" in text or "between" in text for text in found)
-    assert found[-1].startswith(f"{50 - shown} more comparisons: ")
+    assert found[0].startswith("liger is 46 % faster (1.46×, 1.38 to 1.55) than baseline") and "over 50 comparisons" in found[0]
+    assert found[-1].startswith(f"{50 - shown + 1} more comparisons: ")
 
 
 def test_of_those_without_a_difference_what_may_be_most_comes_first_and_nothing_wide_is_called_alike() -> None:
@@ -401,7 +412,8 @@ def test_of_those_without_a_difference_what_may_be_most_comes_first_and_nothing_
         for n in (1, 2, 3)
         for name, runs in (("baseline", (99.0, 100.0, 101.0)), ("x", (30.0 + n, 60.0, 120.0)))
     ]
-    found = gains(*alike, *wide)
+    over_all, *found = gains(*alike, *wide)
+    assert over_all.startswith("no clear difference between x and baseline: 0.") and "over 5 comparisons" in over_all
     assert [text.startswith("no clear difference between x and baseline on wide-") for text in found] == [
         True,
         True,
@@ -497,3 +509,32 @@ def test_the_order_of_experiments_changes_no_sentence() -> None:
 
     cells = many(4, lambda n: 0.7 + n / 4)
     assert found(made_table(*cells)) == found(made_table(*reversed(cells)))
+
+
+# ------------------------------------------------------------------------------------------- energy, time of the GPUs
+
+
+def test_a_clear_difference_of_the_energy_is_told() -> None:
+    def told(*energies: float) -> str:
+        new = [one | {"energy_per_real_token_j": j} for one, j in zip(speeds(*FAST), energies, strict=True)]
+        base = [
+            one | {"energy_per_real_token_j": j} for one, j in zip(speeds(*BASELINE), (1.0, 1.01, 0.99), strict=True)
+        ]
+        return gains(Made(runs=base), Made(framework="liger", runs=new))[0]
+
+    assert told(0.76, 0.77, 0.75).endswith("; energy per token is 24 % lower (0.76×, 0.74 to 0.78)")
+    assert "energy" not in told(1.0, 1.02, 0.98), "not clear"
+    assert "energy" not in told(1.019, 1.02, 1.021), "clear, but too small to matter"
+
+
+def test_time_of_the_gpus_that_measured_nothing_is_told() -> None:
+    def told(steady_s: float, **more: object) -> list[str]:
+        runs = [{"tokens_per_s": 1.0, "steady_s": steady_s}]
+        return [text for text in gains(Made(runs=runs, **more)) if "measured nothing" in text]
+
+    wall = made_table(Made(runs=speeds(1.0))).runs["wall_s"].tolist()[0]
+    assert told(wall / 4) == [
+        f"75 % of the GPU time measured nothing: start-up, loading and warm-up took {0.75 * wall / 3600:.2g} of "
+        f"{wall / 3600:.2g} GPU-hours; runs with more steps measure more"
+    ]
+    assert told(wall * 0.6) == [] and told(2 * wall) == [] and told(wall / 4, device=Device.CPU) == []

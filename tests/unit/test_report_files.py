@@ -81,14 +81,14 @@ def names(folder: Path) -> set[str]:
 def test_a_report_is_the_table_the_findings_and_the_files(call: Call, results: Path) -> None:
     code, out, err = call("results")
     assert code == 0
-    assert "liger is 1.21× (" in out and "faster than baseline" in out
+    assert "liger is 21 % faster (1.21×" in out and "than baseline" in out
     assert "2 GPUs 96.0 %" in out
     assert "ran on GPUs that other processes used" in out and "full-big failed: oom_cuda" in out
     assert names(results) >= CSV_FILES | {"report.html"}
     assert [line.split()[-1].rpartition("/")[2] for line in err.splitlines() if line.startswith("wrote")] == [
         *("benchmarks.csv", "raw_summary.csv", "ranks.csv", "report.html")
     ]
-    assert "liger is 1.21×" in (results / "report.html").read_text()
+    assert "liger is 21 % faster (1.21×" in (results / "report.html").read_text()
 
 
 @pytest.mark.parametrize("width", [80, 200])
@@ -118,7 +118,7 @@ def test_one_text_alone_goes_to_stdout_and_nothing_is_written(call: Call, result
         assert len(document["experiments"]) == 7
         assert {one["kind"] for one in document["highlights"]} == {"gain", "warning", "failure"}
     if form == "markdown":
-        assert out.startswith("- liger is 1.21× (")
+        assert out.startswith("- liger is 21 % faster (1.21×")
 
 
 def test_several_forms_are_files(call: Call, results: Path) -> None:
@@ -130,7 +130,7 @@ def test_several_forms_are_files(call: Call, results: Path) -> None:
     assert names(results) >= written and not CSV_FILES & names(results)
     assert err.count("wrote ") == len(written)
     assert len(pd.read_parquet(results / "benchmarks.parquet")) == 7
-    assert (results / "report.md").read_text().startswith("- liger is 1.21× (")
+    assert (results / "report.md").read_text().startswith("- liger is 21 % faster (1.21×")
 
 
 def test_a_file_form_alone_tells_its_path(call: Call, results: Path) -> None:
@@ -302,7 +302,7 @@ def test_half_a_file_is_none(tmp_path: Path, results: Path) -> None:
 def test_the_campaigns_end_makes_csv_and_page(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_report([results], keep=(), drop=(), form=Format.TABLE)
     said = capsys.readouterr()
-    assert "liger is 1.21×" in " ".join(said.out.split())
+    assert "liger is 21 % faster (1.21×" in " ".join(said.out.split())
     assert names(results) >= CSV_FILES | {"report.html"}
 
 

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.files.printable_text import counted, one_line
+from orchestrator.measure import intervals
 from orchestrator.measure.intervals import Ratio
 from orchestrator.measure.metrics import METRICS, metric, show
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known
 from orchestrator.report.highlights.labels import listed
-from orchestrator.report.highlights.wording import direction, factor, inverse, is_wide, percent, runs, times
+from orchestrator.report.highlights.wording import change, direction, factor, is_wide, percent, runs, times
 from orchestrator.results.table.aggregate import LOSS, OTHER_LOSS, WRONG
-from orchestrator.results.table.baseline import RUN_TIME, STEP_TIME, TRAINERS_SPEED, Memory, Pair, Speed
+from orchestrator.results.table.baseline import (
+    ENERGY,
+    RUN_TIME,
+    STEP_TIME,
+    TRAINERS_SPEED,
+    Memory,
+    Pair,
+    Speed,
+    ok_runs,
+)
 from orchestrator.results.table.references import FRAMEWORK
 from orchestrator.results.table.rows import PREFIX
 
 MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
+# The largest number of sentences about a value over many comparisons, and the smallest number of these comparisons.
+MOST_OVER_ALL, FEWEST = 4, 4
 SAME_MEMORY = 0.005
 # A smaller share of padding is not mentioned.
 PADDING = 0.001
@@ -39,9 +51,9 @@ Judged = tuple[Pair, Speed]
 
 
 def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
-    """Yield sentences about the fastest pairs, about pairs without a difference, and about the slowest pairs.
+    """Yield sentences about values that have many comparisons, then about the fastest, the most similar and the slowest pairs.
 
-    Then yield a sentence that counts the other pairs.
+    The sentences about pairs are grouped by model. The last sentence counts the other pairs.
     """
     judged = [
         (pair, pair.speed)
@@ -52,8 +64,13 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
     faster, alike, slower = ([entry for entry in order if direction(entry[1].ratio) == sign] for sign in _WORDS)
     slower.reverse()
     alike.sort(key=lambda entry: -abs(math.log(entry[1].ratio.value)))  # the largest possible difference first
-    for pair, speed in (*faster[:MOST_FASTER], *alike[:MOST_ALIKE], *slower[:MOST_SLOWER]):
-        yield known.sentence(HighlightKind.GAIN, _gain(known, pair, speed), [pair.new, pair.base])
+    yield from _over_all(known, judged)
+    energies = ok_runs(known.table, (ENERGY,))
+    chosen = [*faster[:MOST_FASTER], *alike[:MOST_ALIKE], *slower[:MOST_SLOWER]]
+    models = list(dict.fromkeys(known.names.model(pair.new) for pair, _ in chosen))
+    for pair, speed in sorted(chosen, key=lambda entry: models.index(known.names.model(entry[0].new))):
+        text = f"{_gain(known, pair, speed)}{_energy(energies, pair)}"
+        yield known.sentence(HighlightKind.GAIN, text, [pair.new, pair.base])
     rest = [*faster[MOST_FASTER:], *alike[MOST_ALIKE:], *slower[MOST_SLOWER:]]
     if rest:
         counts = Counter(_word(speed.ratio) for _, speed in rest)
@@ -64,6 +81,34 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
     if single:
         text = f"{counted(len(single), 'comparison')} of single runs: the spread between runs of the same experiment is not known"
         yield known.sentence(HighlightKind.WARNING, f"{text} (use --repeats 3)", single)
+
+
+def _over_all(known: Known, judged: Sequence[Judged]) -> Iterator[Highlight]:
+    """Yield sentences about values with at least FEWEST comparisons, the fastest first."""
+    groups: dict[tuple[str, str, str], list[Judged]] = {}
+    for pair, speed in judged:
+        new, base = known.names.sides(pair.new, pair.base, (pair.match.axis,))
+        groups.setdefault((pair.match.axis, new, base), []).append((pair, speed))
+    means = [
+        (
+            intervals.estimate_in_pairs([1.0] * len(some), [speed.ratio.value for _, speed in some]).ratio(),
+            new,
+            base,
+            some,
+        )
+        for (_, new, base), some in groups.items()
+        if len(some) >= FEWEST
+    ]
+    for mean, new, base, some in sorted(means, key=lambda entry: -entry[0].value)[:MOST_OVER_ALL]:
+        values = [speed.ratio.value for _, speed in some]
+        over = f"over {len(some)} comparisons, which range from {min(values):.2f}× to {max(values):.2f}×"
+        what = (
+            f"no clear difference between {new} and {base}: {factor(mean)} in the geometric mean"
+            if direction(mean) == 0
+            else f"{new} is {change(mean)} than {base} in the geometric mean"
+        )
+        rows = [row for pair, _ in some for row in (pair.new, pair.base)]
+        yield known.sentence(HighlightKind.GAIN, f"{what} {over}", rows)
 
 
 def chosen_references(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
@@ -98,8 +143,7 @@ def _gain(known: Known, pair: Pair, speed: Speed) -> str:
         return f"no {difference} between {new} and {base} on {place}: {factor(ratio)}{advice}{rest}"
     if ratio.interval is None:  # the sentence states what single runs did, not which configuration is faster
         return f"{new} ran at {times(ratio)} the speed of {base} on {place}, {runs(ratio)}{rest}"
-    words = f"{factor(ratio if sign > 0 else inverse(ratio))} {_WORDS[sign]}"
-    return f"{new} is {words} than {base} on {place}{rest}"
+    return f"{new} is {change(ratio)} than {base} on {place}{rest}"
 
 
 def _metric(known: Known, pair: Pair, speed: Speed) -> str:
@@ -128,6 +172,17 @@ def _loss(pair: Pair, new: str) -> str:
         return ""
     side = "higher" if pair.loss > 0 else "lower"
     return f"; with {new}, the training loss is {percent(abs(pair.loss))} {side}"
+
+
+def _energy(runs_of: Sequence[Mapping[str, Sequence[float]]], pair: Pair) -> str:
+    """Return words about the energy per token, if its difference is clear and as large as the smallest effect that counts."""
+    new, base = (runs_of[row].get(ENERGY, ()) for row in (pair.new, pair.base))
+    if min(len(new), len(base)) < 2:
+        return ""
+    ratio = intervals.ratio(base, new)
+    if direction(ratio) == 0 or abs(math.log(ratio.value)) < math.log1p(METRICS[ENERGY].min_effect):
+        return ""
+    return f"; energy per token is {change(ratio, more='higher', less='lower')}"
 
 
 def _busy(known: Known, pair: Pair) -> str:

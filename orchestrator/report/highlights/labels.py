@@ -41,6 +41,9 @@ class Names:
         name = self._framework[row]
         return "no framework" if name in (None, NO_FRAMEWORK) else one_line(name)
 
+    def model(self, row: int) -> str:
+        return self._model[row]
+
     def place(self, row: int, *, axis: Sequence[str] = (FRAMEWORK,)) -> str:
         """Return the part of the name that both sides of a comparison share: `llama-1b at 2 GPUs, batch/device 4`.
 

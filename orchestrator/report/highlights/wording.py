@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.files.printable_text import counted
-from orchestrator.measure.intervals import Interval, Ratio
+from orchestrator.measure.intervals import Ratio
 from orchestrator.measure.metrics import ONE_RUN_EFFECT
 
 
@@ -20,18 +20,21 @@ def is_wide(speed: Ratio) -> bool:
     return interval is not None and (interval.high >= least or interval.low <= 1 / least)
 
 
-def inverse(speed: Ratio) -> Ratio:
-    """Return the comparison with its sides exchanged."""
-    interval = speed.interval and Interval(low=1 / speed.interval.high, high=1 / speed.interval.low)
-    return Ratio(value=1 / speed.value, interval=interval, p=speed.p, n_base=speed.n_new, n_new=speed.n_base)
+def change(speed: Ratio, *, more: str = "faster", less: str = "slower") -> str:
+    """Return a text such as `21 % faster (1.21×, 1.19 to 1.23)` or `22 % slower (0.78×, 0.71 to 0.87)`."""
+    return f"{percent(abs(speed.value - 1))} {more if speed.value > 1 else less} ({times(speed)}, {_ends(speed)})"
 
 
 def factor(speed: Ratio) -> str:
-    """Return a text such as `1.21× (1.19–1.23)`, or `1.21× (one run each)` for single runs, which have no interval."""
+    """Return a text such as `1.003× (0.994 to 1.012)`, or `1.02× (one run each)` for single runs, which have no interval."""
+    return f"{times(speed)} ({_ends(speed)})"
+
+
+def _ends(speed: Ratio) -> str:
     if speed.interval is None:
-        return f"{times(speed)} ({runs(speed)})"
+        return runs(speed)
     digits = _digits(speed)
-    return f"{times(speed)} ({speed.interval.low:.{digits}f}–{speed.interval.high:.{digits}f})"
+    return f"{speed.interval.low:.{digits}f} to {speed.interval.high:.{digits}f}"
 
 
 def times(speed: Ratio) -> str:
@@ -48,9 +51,9 @@ def _digits(speed: Ratio) -> int:
 
 
 def efficiency(speed: Ratio) -> str:
-    """Return a text such as `95.4 % (94.9–95.9)`."""
+    """Return a text such as `95.4 % (94.9 to 95.9)`."""
     interval = speed.interval
-    range_of = f" ({100 * interval.low:.1f}–{100 * interval.high:.1f})" if interval else ""
+    range_of = f" ({100 * interval.low:.1f} to {100 * interval.high:.1f})" if interval else ""
     return f"{100 * speed.value:.1f} %{range_of}"
 
 

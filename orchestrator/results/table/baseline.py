@@ -28,6 +28,7 @@ TRAINERS_SPEED, STEP_TIME, RUN_TIME = "train_tokens_per_second", "step_time_s", 
 STEADY_SPEEDS = ("real_tokens_per_s", "tokens_per_s", "samples_per_s", STEP_TIME)
 WHOLE_SPEEDS = (TRAINERS_SPEED, "train_samples_per_second", RUN_TIME)
 TIMES = (STEP_TIME, RUN_TIME)
+ENERGY = "energy_per_real_token_j"
 # Patterns of arguments that change the work of a step, a sample or a run. Each comes with the speeds that have no meaning if such
 # an argument differs.
 _OTHER_WORK = (

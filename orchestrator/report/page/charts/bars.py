@@ -17,7 +17,6 @@ from orchestrator.report.page.charts import colours
 from orchestrator.report.page.charts.chart import Chart, Figure, Trace, View, error_bars, in_stretches
 from orchestrator.report.page.charts.chart_data import (
     ALL,
-    ENERGY,
     SPEEDS,
     Cell,
     Key,
@@ -29,7 +28,7 @@ from orchestrator.report.page.charts.chart_data import (
 )
 from orchestrator.report.page.charts.row_axis import ROWS, row_bars, row_figure, texts
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, shown
-from orchestrator.results.table.baseline import TIMES
+from orchestrator.results.table.baseline import ENERGY, TIMES
 
 MOST_BARS_PER_ROW = 6
 _BAR, _GAP = 17, 12

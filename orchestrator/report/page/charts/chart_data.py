@@ -18,7 +18,7 @@ from orchestrator.measure.metrics import METRICS, metric
 from orchestrator.records import Device
 from orchestrator.report.caveats import doubts
 from orchestrator.report.page.texts import one_line
-from orchestrator.results.table.baseline import TIMES, ok_runs, pairs_of, shown_ranks
+from orchestrator.results.table.baseline import ENERGY, TIMES, ok_runs, pairs_of, shown_ranks
 from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES, column, for_people, number
 from orchestrator.results.table.references import FRAMEWORK
 from orchestrator.results.table.rows import ARGUMENT_FACTS, NO_FRAMEWORK, PREFIX, Value
@@ -36,7 +36,6 @@ _NAME_WIDTH, _PANEL_WIDTH = 120, 90
 ALL = "all"
 
 SPEEDS = ("real_tokens_per_s", "tokens_per_s", "train_tokens_per_second", "samples_per_s", "train_samples_per_second")
-ENERGY = "energy_per_real_token_j"
 
 Key = tuple[str | None, str]
 
