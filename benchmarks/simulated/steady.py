@@ -29,10 +29,8 @@ LENGTHS, LONG = (20, 40, 100, 300), 300
 STEP = 0.1
 ID = "adaptive-0123456789ab"
 # Shapes in which a speed needs a warning: how many runs of 40, 100 and 300 steps may have a speed without one.
-SUSPICIOUS = {
-    "shift of +10 % in the last fifth": (0.02, 0.02, 0.02),
-    "plateau after 60 %, from +30 %": (0.6, 0.37, 0.07),
-}
+RAMP = "plateau after 60 %, from +30 %"
+SUSPICIOUS = {"shift of +10 % in the last fifth": (0.02, 0.02, 0.02), RAMP: (0.6, 0.37, 0.07)}
 HARMLESS = ("plain", "ragged, 30 %", "period 2, 10 % apart", "spikes of +50 %, 1 step in 20", "drift of 3 %", "AR 0.8")
 
 
@@ -52,6 +50,12 @@ class Judged:
     def unwarned(self) -> Share:
         """The share of all runs that have a speed and no warning."""
         return Share(hits=sum(not found.warnings for found in self.steady), of=self.all)
+
+    @property
+    def misleading(self) -> Share:
+        """The share of all runs that have no warning, and a mean step that is off by over 2 %."""
+        off = (abs(found.mean_s / STEP - 1) > 0.02 and not found.warnings for found in self.steady)
+        return Share(hits=sum(off), of=self.all)
 
     @property
     def covered(self) -> Share:
@@ -197,6 +201,9 @@ def _targets(count: int, seed: int) -> Iterator[Target]:
         for steps, bound in zip(LENGTHS[1:], bounds, strict=True):
             part = judged(name, steps, count, seed).unwarned
             yield Target(name=f"{name}, {steps} steps: a speed without a warning", share=part, at_most=bound)
+    for steps, bound in zip(LENGTHS[1:], (0.1, 0.02, 0.01), strict=True):
+        part = judged(RAMP, steps, count, seed).misleading
+        yield Target(name=f"{RAMP}, {steps} steps: off by over 2 %, no warning", share=part, at_most=bound)
     for name in HARMLESS:
         kinds = [judged(name, steps, count, seed) for steps in LENGTHS]
         worst = max(
