@@ -27,7 +27,8 @@ if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
   exit
 fi
 
-root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
+script="$(readlink -f -- "${BASH_SOURCE[0]}")"
+root="$(CDPATH='' cd -- "$(dirname -- "$script")/.." && pwd -P)"
 python="${PYTHON:-$(command -v python || command -v python3 || true)}"
 
 is_yes() {
@@ -74,7 +75,8 @@ options=(--results "$results" --memory "${MEMORY_LOGGING:-huggingface}" --yes)
 [[ "$overwrite" == no ]] || options+=(--move-aside)
 [[ "$dry_run" == no ]] || options+=(--dry-run)
 if [[ "$filter" != none ]]; then
-  for name in $filter; do options+=(--scenario "$name"); done
+  read -ra names <<<"$filter"
+  for name in "${names[@]}"; do options+=(--scenario "$name"); done
 fi
 
 can_start() { "$python" -c 'import orchestrator.cli' 2>/dev/null; }

@@ -33,6 +33,11 @@ def _graphs() -> int:
     return int((counters.get("stats") or {}).get("unique_graphs", 0))
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file. Raise OSError if it is a pipe without a reader, because opening such a pipe never ends."""
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)
+
+
 class _Reporter:
     """The steps of this process. Without a folder, nothing is written."""
 
@@ -49,7 +54,7 @@ class _Reporter:
             rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
             path = os.path.join(self.folder or "", f"steps-rank{rank}.jsonl")
             # Each line is flushed, since a process can be killed at any moment.
-            self.file = open(path, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (it stays open)
+            self.file = open(path, "w", buffering=1, encoding="utf-8", opener=_without_waiting)  # noqa: SIM115 (it stays open)
         else:
             line["s"] = round(now - self.last, 9)
         self.last = now

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from orchestrator.campaign.status.campaign import chosen
 from orchestrator.files.printable_text import printable
@@ -90,6 +91,8 @@ def _signal(store: Store, job: Job, deadline: float) -> Answer | int:
             f" runs on {owner.host} (process {owner.pid}) and can be ended only from there; type on {owner.host}: "
             f"{shlex.join(['tunebench', 'cancel', str(store.root), job.experiment_id])}"
         )
+    elif (original := _other_folder(owner, job.run_dir)) is not None:
+        text = f": this folder is a copy; process {owner.pid} works in {original}, so cancel the run there"
     else:
         try:
             end_process(owner)
@@ -113,6 +116,17 @@ def _owner(job: Job, deadline: float) -> Owner | None:
         if time.monotonic() >= deadline or claims.state(job.run_dir) is not JobState.RUNNING:
             return None
         time.sleep(_LOOK_AGAIN_S)
+
+
+def _other_folder(owner: Owner, run_dir: Path) -> Path | None:
+    """Return the folder of the run that the process carries out, if it is another one: then `run_dir` is a copy of it."""
+    import psutil
+
+    with suppress(psutil.Error, OSError, IndexError, ValueError):
+        folder = Path(psutil.Process(owner.pid).cmdline()[-1])  # `run-one RUN_DIR`
+        if folder.is_dir() and not folder.samefile(run_dir):
+            return folder
+    return None
 
 
 def end_process(owner: Owner) -> None:

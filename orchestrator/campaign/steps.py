@@ -82,6 +82,8 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
     With `move_aside`, first move an existing folder aside. Raise ResultsError if the folder is not a results folder of Tunebench.
     """
     if move_aside:
+        needed = {str(file): file for file in suite.files.values()}
+        folder.refuse_to_move(root, what={"the current folder": Path.cwd(), **needed})
         moved = folder.move_aside(root)
         if moved is not None:
             say(f"Moved the results of {root} to {moved}")

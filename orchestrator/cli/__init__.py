@@ -95,7 +95,8 @@ def _carried_out(words: list[str], stopped_by: list[int] | None) -> int:
     except Exception as error:  # a library may make an error of the interruption
         code = INTERRUPTED if stopped_by else _usage_error(error)
     if code == INTERRUPTED:
-        resume = " Finished runs are kept. To resume, repeat the command without --move-aside."
+        without = " without --move-aside" if "--move-aside" in words else ""
+        resume = f" Finished runs are kept. To resume, repeat the command{without}."
         err().print(f"Interrupted.{resume if words[:1] in _STARTING_RUNS else ''}", soft_wrap=True)
     return code if isinstance(code, int) else 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -27,4 +28,4 @@ def init(
     from orchestrator.plan.config.starter_file import write_starter
 
     write_starter(file, script=script)
-    say(f"Wrote {file}. Next: tunebench plan {file}")
+    say(f"Wrote {file}. Next: {shlex.join(['tunebench', 'plan', str(file)])}")

@@ -116,7 +116,7 @@ def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) 
         attempt=job.attempt,
         marker=uuid.uuid4().hex,
         executor=executor,
-        claimed_at=time.time(),
+        claimed_at=min(max(time.time(), 0.0), LATEST - 1),  # a wrong clock must not prevent a run
         owner=this_process(),
         details=dict(details or {}),
     )

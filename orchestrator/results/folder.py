@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading, writing
+from orchestrator.files.reading import resolved
 from orchestrator.records import JobState
 from orchestrator.results.claims import state
 
@@ -45,6 +47,15 @@ def move_aside(root: Path) -> Path | None:
         return with_dated_name(root)
     except OSError as error:
         raise ResultsError(f"{root}: cannot be moved aside ({error.strerror}); name another folder") from error
+
+
+def refuse_to_move(root: Path, *, what: Mapping[str, Path]) -> None:
+    """Raise ResultsError if the results folder contains one of these places: after the move, the campaign would not find it."""
+    for name, place in what.items():
+        if is_ours(root) and resolved(place).is_relative_to(resolved(root)):
+            raise ResultsError(
+                f"{root}: cannot be moved aside, because {name} is in it; name another folder for the results"
+            )
 
 
 def with_dated_name(path: Path) -> Path:

@@ -6,12 +6,15 @@ monitors; `results/` writes the record and the claim.
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from orchestrator.errors import LaunchError
 from orchestrator.files import reading, writing
 from orchestrator.files.redaction import redact, redact_end
+from orchestrator.machine import process
 from orchestrator.records import Command, RunFolder
 from orchestrator.records.run_folder import OUTPUT
 from orchestrator.results.claims import read_claim
@@ -19,6 +22,7 @@ from orchestrator.run.script import command_script
 
 RESERVED_BYTES = 512 * 1024
 _LOG_BYTES = 256 * 1024
+_REMOVAL_S = 600.0
 
 
 def keep_room(folder: RunFolder) -> None:
@@ -118,7 +122,11 @@ def _remove(folder: Path) -> None:
     with suppress(OSError):
         if folder.is_symlink():
             folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if os.path.isdir(folder):  # it is too deep for Python or for the limit of open files
+        with suppress(LaunchError):
+            process.capture(("rm", "-rf", "--", str(folder)), _REMOVAL_S)
 
 
 def remove_empty_work(folder: RunFolder) -> None:

@@ -413,3 +413,12 @@ def test_the_command_says_how_many_were_new(campaign: Path, tmp_path: Path) -> N
         "0 new run(s), 3 there already: tensorboard --logdir events\n",
     ]
     assert [*(tmp_path / "events").iterdir()] == [tmp_path / "events" / "-mine"]
+
+
+def test_an_address_is_not_the_name_of_a_folder(
+    campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OrchestratorError, match=r"--dest https://x\.y/z: an address needs --to mlflow"):
+        export(campaign, to="tensorboard", destination="https://x.y/z")
+    assert not (tmp_path / "https:").exists()

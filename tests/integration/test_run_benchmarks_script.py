@@ -61,6 +61,20 @@ def test_its_help_is_what_stands_at_its_head(word: str) -> None:
     assert "pipefail" not in shown and "#" not in shown
 
 
+def test_names_are_not_patterns_of_files(run: Run, tmp_path: Path) -> None:
+    words = run("1", "results", "", "lora*")
+    (tmp_path / "lora-file").touch()
+    assert run("1", "results", "", "lora*") == words and words[-2:] == ["--scenario", "lora*"]
+
+
+def test_a_link_to_the_script_finds_the_repository(tmp_path: Path) -> None:
+    (tmp_path / "rb").symlink_to(SCRIPT)
+    shown = subprocess.run(
+        ["bash", str(tmp_path / "rb")], env={**os.environ, "DRY_RUN": "1"}, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert shown.returncode == 0 and "quickstart" in shown.stdout
+
+
 def test_positional_arguments(run: Run, tmp_path: Path) -> None:
     (tmp_path / "my scenarios.yaml").touch()
     words = run("1 2", "my results", "my scenarios.yaml", "lora qlora")

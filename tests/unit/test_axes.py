@@ -185,7 +185,9 @@ def test_any_fact_may_be_the_axis() -> None:
         (0, 1, "model_name_or_path=config:tiny")
     }
     gpus = [made("sgd", SGD), made("sgd", ADAMW, num_gpus=2)]
-    assert said(*gpus, baseline=["num_gpus=1"])[0] == "2 GPUs is 31 % faster (1.31×, 1.28 to 1.34) than 1 GPU on llama-1b"
+    assert (
+        said(*gpus, baseline=["num_gpus=1"])[0] == "2 GPUs is 31 % faster (1.31×, 1.28 to 1.34) than 1 GPU on llama-1b"
+    )
     batches = [made(None, SGD, per_device_train_batch_size=size, global_batch=2 * size, num_gpus=2) for size in (4, 8)]
     table = made_table(*batches)
     assert compared(with_baseline(table, ["effective_batch_size=16"])) == {(0, 1, "global_batch=16")}
@@ -267,7 +269,8 @@ def test_without_tokens_the_time_of_a_step_is_a_speed() -> None:
     ]
     assert ratios(with_baseline(made_table(*some))) == [1.0, 2.0]
     assert (
-        said(*some)[0] == "optim lion is 100 % faster (2.00×, 1.94 to 2.06) than sgd on llama-1b at 1 GPU, by the time of a step"
+        said(*some)[0]
+        == "optim lion is 100 % faster (2.00×, 1.94 to 2.06) than sgd on llama-1b at 1 GPU, by the time of a step"
     )
 
 

@@ -297,6 +297,34 @@ def test_a_starter_file_for_a_script_names_it_as_seen_from_the_file(call: Call, 
     assert code == 2 and "--script: there is no file 'my work/trian.py'" in err and not Path("other.yaml").exists()
 
 
+def test_the_next_command_can_be_copied(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    _, told, _ = call("init", "a b.yaml", "--script", "train.py")
+    assert told == "Wrote a b.yaml. Next: tunebench plan 'a b.yaml'\n"
+
+
+def test_a_script_that_is_not_python_is_refused_before_a_file_is_written(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "train.sh").touch()
+    code, _, err = call("init", "scenarios.yaml", "--script", "train.sh")
+    assert code == 2 and "'train.sh' is not a Python script" in err and not (tmp_path / "scenarios.yaml").exists()
+
+
+def test_a_pipe_that_nobody_named_is_not_read(call: Call, tmp_path: Path) -> None:
+    call("init", "mine.yaml")
+    os.mkfifo(tmp_path / "defaults.yaml")
+    code, _, err = call("plan", "mine.yaml")
+    assert code == 2 and "defaults.yaml: it is neither a file nor a folder" in err
+
+
+def test_a_campaign_does_not_move_the_folder_in_which_it_works(call: Call, tmp_path: Path, monkeypatch) -> None:
+    call("init", "mine.yaml")
+    Store.create(tmp_path / "results", {})
+    monkeypatch.chdir(tmp_path / "results")
+    code, _, err = call("run", "../mine.yaml", "--results", ".", "--move-aside", "--yes")
+    assert code == 2 and "the current folder is in it" in err
+    assert [path.name for path in tmp_path.glob("results*")] == ["results"]
+
+
 def test_no_starter_file_is_written_for_a_script_that_it_cannot_name(call: Call, tmp_path: Path) -> None:
     script = os.fsdecode(b"train\xff.py")
     (tmp_path / script).touch()

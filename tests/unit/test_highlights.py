@@ -397,7 +397,10 @@ def test_the_best_come_first_and_the_rest_is_counted() -> None:
     ]
     assert values == sorted(values, reverse=True) and len(values) == MOST_FASTER
     shown = sum("than" in text or "between" in text for text in found)
-    assert found[0].startswith("liger is 46 % faster (1.46×, 1.38 to 1.55) than baseline") and "over 50 comparisons" in found[0]
+    assert (
+        found[0].startswith("liger is 46 % faster (1.46×, 1.38 to 1.55) than baseline")
+        and "over 50 comparisons" in found[0]
+    )
     assert found[-1].startswith(f"{50 - shown + 1} more comparisons: ")
 
 

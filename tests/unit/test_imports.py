@@ -131,3 +131,19 @@ def test_whatever_python_loads_is_found(files: dict[str, list[str]], script: lis
         found = set(modules(folder))
         loaded = {str(Path(line).relative_to(folder)) for line in ended.stdout.split()}
     assert loaded <= found <= set(FILES)
+
+
+def test_a_large_file_is_not_parsed_as_a_whole(tmp_path: Path) -> None:
+    """Python's parser would take gigabytes for generated data, and the result would depend on the free memory."""
+    data = f"x = [{'1, ' * 2_000_000}]\n"
+    big = f"import a\nif True:\n    from p import m\n{data}  import not this one\ntext = 'import c'\n"
+    folder = tree(
+        tmp_path, {"train.py": "import big", "big.py": big, "a.py": "", "c.py": "", "p/__init__.py": "", "p/m.py": ""}
+    )
+    code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29)); import sys; "
+    code += "from orchestrator.plan.identity.imports import *; print(imports_in(sys.argv[1]))"
+    limited = subprocess.run(
+        [sys.executable, "-c", code, str(folder / "big.py")], capture_output=True, text=True, check=True
+    )
+    assert limited.stdout == "((0, 'a'), (0, 'p.m'))\n"
+    assert modules(folder) == ["big.py", "a.py", "p/__init__.py", "p/m.py"]

@@ -311,3 +311,9 @@ def test_forms_are_words_with_commas() -> None:
     assert write.forms_of("csv, html,csv") == (Format.CSV, Format.HTML)
     with pytest.raises(SelectionError, match="Allowed: csv, html, json, markdown, parquet, table"):
         write.forms_of("xml")
+
+
+def test_json_is_not_called_a_table_with_a_column_twice(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text('{"a": 1, "b": 1, "b": 1}')
+    code, _, said = call(tmp_path / "other.json")
+    assert code == 2 and "it looks like JSON" in said

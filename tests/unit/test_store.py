@@ -26,7 +26,7 @@ from orchestrator.records import (
 )
 from orchestrator.results import claims
 from orchestrator.results.due_runs import Retry
-from orchestrator.results.folder import is_ours, move_aside
+from orchestrator.results.folder import is_ours, move_aside, refuse_to_move
 from orchestrator.results.store import Store, write_record
 from orchestrator.results.unfinished_record import unfinished_record
 
@@ -96,6 +96,16 @@ def test_a_folder_with_a_living_run_is_not_moved(store):
     claims.claim(store.job(experiment().id, repeat=1, attempt=1), executor="test")
     with pytest.raises(ResultsError, match="have not ended"):
         move_aside(store.root)
+
+
+def test_a_folder_that_the_campaign_still_needs_is_not_moved(store, tmp_path):
+    (store.root / "scenarios.yaml").touch()
+    with pytest.raises(ResultsError, match=r"the current folder is in it; name another folder"):
+        refuse_to_move(store.root, what={"the current folder": store.root})
+    with pytest.raises(ResultsError, match=r"my\.yaml is in it"):
+        refuse_to_move(store.root, what={"elsewhere": tmp_path, "my.yaml": store.root / "scenarios.yaml"})
+    refuse_to_move(store.root, what={"elsewhere": tmp_path})
+    refuse_to_move(tmp_path, what={"not a results folder": tmp_path})
 
 
 def test_experiments_keep_the_order_they_were_asked_for(store):

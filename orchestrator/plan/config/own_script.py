@@ -20,7 +20,7 @@ from orchestrator.records import Script, Text, as_items
 from orchestrator.trainers.script import may_name_file
 
 TRAINER = "script"
-_PYTHON = ("", ".py")
+PYTHON = ("", ".py")
 
 Found = Iterator[tuple[YamlPath, str]]
 
@@ -66,7 +66,7 @@ def missing(script: Script) -> Found:
 def _missing_script(script: Script, written: str) -> str | None:
     path = Path(script.path)
     if path.is_file():
-        if path.suffix in _PYTHON:
+        if path.suffix in PYTHON:
             return None
         return f"{written!r} is not a Python script; use 'trainer: custom' for another command"
     words = written.split()

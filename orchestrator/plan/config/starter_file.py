@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.files.printable_text import one_line, with_bytes
+from orchestrator.plan.config.own_script import PYTHON
 
 STARTER = """\
 # yaml-language-server: $schema=scenarios.schema.json
@@ -80,6 +81,10 @@ def write_starter(file: Path, *, script: Path | None = None) -> None:
 def _for_script(file: Path, script: Path, *, name: str) -> str:
     if not script.is_file():
         raise SelectionError(f"--script: there is no file {str(script)!r}; name your training script")
+    if script.suffix not in PYTHON:
+        raise SelectionError(
+            f"--script: {str(script)!r} is not a Python script; write a scenario with 'trainer: custom'"
+        )
     path = os.path.relpath(script, file.parent)
     if path != path.encode("utf-8", "replace").decode():
         raise SelectionError(

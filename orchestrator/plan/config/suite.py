@@ -193,7 +193,10 @@ def _find(given: Path | None, scenarios: Path, name: str, shipped: list[str]) ->
     if given is not None:
         return given
     own = scenarios.parent / name
-    if (own / "CONTENTS.yaml" if name == "frameworks" else own).exists():
+    file = own / "CONTENTS.yaml" if name == "frameworks" else own
+    if file.exists():
+        if not (file.is_file() or file.is_dir()):  # the user did not name this file, and reading a pipe may never end
+            raise ConfigError([Problem(file=file, message="it is neither a file nor a folder; remove it")])
         return own
     others = (scenarios.parent, *(folder / SAMPLES for folder in scenarios.absolute().parents))
     found = (folder for folder in others if name == "frameworks" and (folder / "CONTENTS.yaml").exists())

@@ -99,7 +99,8 @@ def tag(value: str) -> str:
         raise ValueError(f"{value!r} is invalid ({error}); in braces write one of {allowed}") from None
     for _, name, form, conversion in parts:
         if name is not None and (name not in TAG_WORDS or form or conversion):
-            raise ValueError(f"{{{name}{':' if form else ''}{form}}} is invalid; write one of {allowed}")
+            written = f"{{{name}{f'!{conversion}' if conversion else ''}{':' if form else ''}{form}}}"
+            raise ValueError(f"{written} is invalid; write one of {allowed}")
     return value
 
 

@@ -11,10 +11,16 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from typing import IO
 
 # The number of leading dots, and the dotted name after these dots. For `from a import b`, the name is `a.b`.
 Import = tuple[int, str]
+
+# Python's parser takes 500 times as much memory as its text. So a larger file, such as generated data, is not parsed as a whole.
+LARGE_BYTES = 256 * 1024
+_LONGEST_IMPORT = 10_000
 
 
 class Imports:
@@ -78,13 +84,17 @@ def on_path(folder: str, name: str) -> tuple[str, ...]:
 
 
 def imports_in(file: str) -> tuple[Import, ...]:
-    """Return the imports of a Python file. Return no imports if the file cannot be read or is not valid Python."""
+    """Return the imports of a Python file. Return no imports if the file cannot be read or is not valid Python.
+
+    Of a file above LARGE_BYTES, only the lines that begin with an import are parsed.
+    """
     import ast
 
     try:
         with open(file, "rb") as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a warning about the user's code would be shown in the plan
-            tree = ast.parse(stream.read())
+            is_large = os.fstat(stream.fileno()).st_size > LARGE_BYTES
+            tree = ast.parse(_statements(stream) if is_large else stream.read())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     imports: dict[Import, None] = {}
@@ -95,3 +105,17 @@ def imports_in(file: str) -> tuple[Import, ...]:
             names = [alias.name if alias.name != "*" else "" for alias in node.names]
             imports |= {(node.level, ".".join(filter(None, (node.module, name)))): None for name in names}
     return tuple(imports)
+
+
+def _statements(stream: IO[bytes]) -> str:
+    """Return the lines of a file that are a whole import, one below the other. The lines may be indented."""
+    import ast
+
+    found = []
+    for line in stream:
+        if len(line) <= _LONGEST_IMPORT and line.lstrip().startswith((b"import ", b"from ")):
+            text = line.strip().decode("utf-8", "replace")
+            with suppress(SyntaxError, ValueError):
+                ast.parse(text)
+                found.append(text)
+    return "\n".join(found)

@@ -40,6 +40,7 @@ def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
     The default is MLFLOW_TRACKING_URI, or else the working folder.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # an export is not reported to MLflow
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # with MLflow's seven, a wrong address takes minutes
     with package_of("mlflow"):
         import mlflow.entities as entities
         from mlflow.tracking import MlflowClient

@@ -6,6 +6,7 @@ Numbers have the names and base units of `measure.metrics`; times are seconds si
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -113,7 +114,10 @@ def package_of(target: str) -> Iterator[None]:
 
 
 def outside_of_results(folder: Path) -> Path:
-    """Return the folder. Raise OrchestratorError if it is in a results folder, because a results folder contains only results."""
+    """Return the folder. Raise OrchestratorError if it is an address, or in a results folder, which contains only results."""
+    if re.match(r"[a-z][a-z0-9+.-]*:/", str(folder)):
+        address = str(folder).replace(":/", "://", 1)
+        raise OrchestratorError(f"--dest {address}: an address needs --to mlflow; name a folder")
     absolute = resolved(folder)
     around = next((parent for parent in (absolute, *absolute.parents) if results_folder.is_ours(parent)), None)
     if around is not None:

@@ -121,7 +121,7 @@ DISTURBED = {
     "no-variable": "os.environ.pop('TUNEBENCH_RUN_DIR', None)",
     "variable-empty": "os.environ['TUNEBENCH_RUN_DIR'] = ''",
     "other-folder": "os.chdir('/')",
-    "no-descriptors": "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))",
+    "no-descriptors": "import resource, tunebench.steps; most = resource.getrlimit(7); resource.setrlimit(7, (3, most[1]))",
     "file-too-large": "import resource; signal.signal(25, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))",
     "other-user": "os.setgid(65534); os.setuid(65534)",
     "module-gone": "import shutil; shutil.rmtree(run_dir / 'modules')",
@@ -133,7 +133,8 @@ def reporting_disturbed(scene: Scene, body: str) -> None:
     """If the steps cannot be reported, the training goes on and the run has a record."""
     guard = "try:\n    from tunebench.steps import step\nexcept ImportError:\n    step = lambda **_: None\n"
     scene.scenario(
-        f"{body}\n{guard}for _ in range(60):\n    step(tokens=100)\n    time.sleep(0.004)\n(here / 'whole').touch()",
+        f"{body}\n{guard}for _ in range(60):\n    step(tokens=100)\n    time.sleep(0.004)\n"
+        "if 'most' in dir():\n    resource.setrlimit(7, most)\n(here / 'whole').touch()",
         steps="tunebench.steps",
         timeout_s=20,
     )

@@ -101,6 +101,8 @@ def _grouped(rows: Iterable[Row]) -> list[list[Row]]:
 def _refuse_header(header: Sequence[str]) -> None:
     if len(header) > MAX_COLUMNS:
         raise Unreadable(f"it has more than {MAX_COLUMNS:,} columns")
+    if header and header[0].lstrip().startswith(("{", "[")):
+        raise Unreadable("it is not a CSV file; it looks like JSON")
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice:
         raise Unreadable(f"it has the column {quoted(twice[0])} twice")
