@@ -48,9 +48,9 @@ def test_the_texts_say_what_its_records_say(sample: Path, in_process: Call) -> N
         for name in ("docs/sample/README.md", "README.md", "docs/campaigns.md")
     )
     _, printed, _ = in_process("report", "docs/sample", "--baseline", "baseline", "--format", "markdown", width=200)
-    factors = re.findall(r"liger is ([\d.]+)× \(([\d.]+)–([\d.]+)\) \w+ .* needs (\d+) % less", printed)
+    factors = re.findall(r"liger is (\d+) % \w+ \(([\d.]+×, [\d.]+ to [\d.]+)\) .* needs \d+ % less", printed)
     assert len(factors) == 3
-    assert all(f"{value} times ({low} to {high})" in said for value, low, high, _ in factors)
+    assert all(f"{share} %" in said and f"({ratio})" in said for share, ratio in factors)
     ((busy, baselines),) = re.findall(r"GPUs busy (\d+) % of the time against (\d+) %", printed)
     assert (
         f"busy {busy} % of the time with Liger, and {baselines} % without it" in readme
