@@ -39,6 +39,7 @@ TOLD = {
 QUIET = {
     "normal": Nights(),
     "2 % between nights": Nights(between=0.02),
+    "heavy tails (t, 3 degrees)": Nights(noise="t3"),
     "first run of each night cold": Nights(cold=True),
     "one night 10 % slower": Nights(outlier=0.1),
     "each night keeps 0.5 of the night before": Nights(carried=0.5),

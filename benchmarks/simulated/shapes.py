@@ -160,6 +160,8 @@ def entry(metric: str, label: str, values: Sequence[float], starts: Sequence[flo
 class Nights:
     """One kind of history: some series over some nights. `between` is the noise between nights, `within` the noise between runs.
 
+    `noise` is a name in NOISES; noise that is not normal is not carried over.
+
     A step slows `changed` of the series (None: all) by `step` from night `at` on (None: a random night). `drift` goes along a line
     to the last night. `carried` is the correlation of successive nights. `outlier` slows one random night.
     """
@@ -177,6 +179,7 @@ class Nights:
     carried: float = 0.0
     outlier: float = 0.0
     common: float = 0.0
+    noise: str = "normal"
     metric: str = SPEED
 
 
@@ -184,7 +187,9 @@ def nights(rng: np.random.Generator, shape: Nights) -> tuple[list[Read], int]:
     """Return the campaigns of a history, and the first night after its step."""
     size = (shape.series, shape.nights)
     at = shape.at if shape.at is not None else int(rng.integers(2, shape.nights - 1))
-    mood = shape.between * correlated(rng, size, shape.carried) + shape.common * rng.standard_normal(size[1:])
+    is_normal = shape.noise == "normal"
+    own = correlated(rng, size, shape.carried) if is_normal else NOISES[shape.noise](rng, size, np.ones(1))
+    mood = shape.between * own + shape.common * rng.standard_normal(size[1:])
     mood += shape.drift * np.arange(shape.nights) / (shape.nights - 1)
     mood[: shape.changed, at:] += np.log1p(shape.step)
     mood[np.arange(shape.series), rng.integers(0, shape.nights, shape.series)] += shape.outlier

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import fmean
+from statistics import fmean, median
 
 import shapes
 from figures import Share, Target, line, of_targets, options, share, table
@@ -21,12 +21,16 @@ from shapes import RUNS_OF_STEPS
 from orchestrator.measure import steady_state
 from orchestrator.measure.intervals import mean_of_logs
 from orchestrator.measure.steady_state import Steady
+from orchestrator.measure.steady_state.median_step import median_interval
 from orchestrator.records import Caveat, Device, Measurement, Repeats, RunRecord, Status
 from orchestrator.records.experiment import Experiment
 from orchestrator.results import due_runs
+from orchestrator.workers.instrument.stopping import Stopping
 
 LENGTHS, LONG = (20, 40, 100, 300), 300
 STEP = 0.1
+# A run looks every 10 steps whether it may end, and ends after 2,000 steps in any case.
+LOOK_EVERY, LONGEST = 10, 2000
 ID = "adaptive-0123456789ab"
 # Shapes in which a speed needs a warning: how many runs of 40, 100 and 300 steps may have a speed without one.
 RAMP = "plateau after 60 %, from +30 %"
@@ -180,6 +184,55 @@ def adaptive(count: int, seed: int) -> Iterator[str]:
             yield line(name, f"{sd:.1%}", f"{got.runs:.1f}", got.held, got.met, got.held_of_met)
 
 
+def fixed(count: int, seed: int) -> Iterator[str]:
+    """Repeat a fixed number of times."""
+    yield from table("fixed repeats, 1.5 % between runs", "the interval holds")
+    for runs in (2, 3, 5, 10):
+        yield line(f"{runs} runs", repeated(Repeats(min=runs, max=runs), 0.015, count, seed).held)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """Runs that stopped early: how often the interval of the median step holds, how often the median is within the requested
+    distance of the truth, the mean error of the median, and the mean number of steps.
+    """
+
+    held: Share
+    near: Share
+    error: float
+    steps: float
+
+
+@cache
+def stopped(within: float, declared: bool, count: int, seed: int) -> Stopped:
+    """Simulate runs that end by themselves. If the warm-up is not `declared`, the rule ignores the first half of the steps."""
+    rng, held, errors, lengths = shapes.generator(seed, f"stopped {within} {declared}"), [], [], []
+    for times in shapes.steps_of(RUNS_OF_STEPS["plain"], rng, LONGEST, count):
+        rule, made = Stopping(0 if declared else None, None, within), 0
+        for made, seconds in enumerate(times, start=1):
+            rule.add(seconds)
+            if made % LOOK_EVERY == 0 and rule.verdict()[0]:
+                break
+        interval = median_interval(times[:made])
+        held.append(interval is not None and interval.low <= STEP <= interval.high)
+        errors.append(median(times[:made]) / STEP - 1)
+        lengths.append(made)
+    near = share(abs(error) <= within for error in errors)
+    return Stopped(held=share(held), near=near, error=fmean(errors), steps=fmean(lengths))
+
+
+def early(count: int, seed: int) -> Iterator[str]:
+    """End runs by `measure: {within: …}`."""
+    yield from table(
+        "`within`", "warm-up", "steps in the mean", "the interval holds", "at most `within` off", "mean error"
+    )
+    for within in (0.005, 0.01, 0.02):
+        for declared in (True, False):
+            got = stopped(within, declared, count, seed)
+            name = "declared" if declared else "found"
+            yield line(f"{within:.1%}", name, f"{got.steps:.0f}", got.held, got.near, f"{got.error:+.3%}")
+
+
 def discarded(count: int, seed: int) -> Iterator[str]:
     """Run a cold first run again."""
     yield from table(
@@ -225,7 +278,14 @@ def _targets(count: int, seed: int) -> Iterator[Target]:
     yield Target(name="a clock of 10 ms, 100 steps: an interval of width 0", share=clock, at_most=0.0)
 
 
-TABLES = {"targets": targets, "steady": steady, "adaptive": adaptive, "discarded": discarded}
+TABLES = {
+    "targets": targets,
+    "steady": steady,
+    "fixed": fixed,
+    "adaptive": adaptive,
+    "discarded": discarded,
+    "early": early,
+}
 
 
 def main() -> None:

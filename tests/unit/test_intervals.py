@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-from coverage import over_repeats, stopped_early, within_a_run
+import shapes
+import steady
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ from orchestrator.measure.intervals import (
     t_quantile,
 )
 from orchestrator.measure.steady_state.median_step import median_interval
+from orchestrator.records import Repeats
 
 SERIES = 8000  # 0.2 % of uncertainty about each share
 
@@ -33,12 +35,16 @@ SERIES = 8000  # 0.2 % of uncertainty about each share
 @pytest.mark.parametrize("spikes", [False, True])
 @pytest.mark.parametrize("length", [50, 200])
 def test_an_interval_within_a_run_holds_the_truth_as_often_as_it_says(length: int, spikes: bool) -> None:
-    assert 0.93 <= within_a_run(SERIES, length, spikes=spikes) <= 0.97
+    shape = shapes.RUNS_OF_STEPS["spikes of +50 %, 1 step in 20" if spikes else "plain"]
+    rng = shapes.generator(1, f"{length} {spikes}")
+    found = [median_interval(seconds) for seconds in shapes.steps_of(shape, rng, length, SERIES)]
+    held = sum(interval is not None and interval.low <= steady.STEP <= interval.high for interval in found)
+    assert 0.93 <= held / SERIES <= 0.97
 
 
 @pytest.mark.parametrize("runs", [2, 3, 5])
 def test_an_interval_over_repeats_holds_the_truth_as_often_as_it_says(runs: int) -> None:
-    assert 0.93 <= over_repeats(SERIES, runs) <= 0.97
+    assert 0.93 <= steady.repeated(Repeats(min=runs, max=runs), 0.015, SERIES, 1).held.value <= 0.97
 
 
 @pytest.mark.parametrize(("declared", "held", "steps"), [(True, (0.91, 0.95), 136), (False, (0.925, 0.965), 257)])
@@ -50,9 +56,9 @@ def test_runs_that_stop_by_themselves_are_as_near_as_was_asked(
     Where the warm-up is not declared, the rule sees the second half of what the interval is made of: that tames it further, at
     the price of nearly twice the steps.
     """
-    end = stopped_early(SERIES // 2, 0.01, declared=declared)
-    assert held[0] <= end.held <= held[1]
-    assert end.near >= 0.975
+    end = steady.stopped(0.01, declared, SERIES // 2, 1)
+    assert held[0] <= end.held.value <= held[1]
+    assert end.near.value >= 0.975
     assert abs(end.error) < 0.0005
     assert end.steps == pytest.approx(steps, rel=0.05)
 

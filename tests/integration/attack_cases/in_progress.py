@@ -115,6 +115,7 @@ def file_is_edited(scene: Scene, file: str, how: Callable[[Path], object], paral
     scene.scenario(body, numbers=4, custom={"command": command})
     child = scene.started("--parallel", parallel, begun=None)
     scene.await_file("saw-*", child)
+    time.sleep(2)  # else a training of the other place may just have started, and would read a pipe without an end
     began = len(list(scene.folder.glob("saw-*")))
     how(scene.folder / file)
     scene.go()
