@@ -193,8 +193,8 @@ def fixed(count: int, seed: int) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped:
-    """Runs that stopped early: how often the interval of the median step holds, how often the median is within the requested
-    distance of the truth, the mean error of the median, and the mean number of steps.
+    """Runs that stopped early. `held` is how often the interval of the median step holds, and `near` how often the median is within
+    the requested distance of the truth. `error` is the mean error of the median, and `steps` the mean number of steps.
     """
 
     held: Share
