@@ -44,6 +44,18 @@ class Names:
     def model(self, row: int) -> str:
         return self._model[row]
 
+    def where(self, row: int) -> str:
+        """Return the model and the number of processes: `llama-1b at 2 GPUs`, or the scenario if there is no model."""
+        preposition = "with" if self._device[row] == Device.CPU.value else "at"
+        model = self._model[row] if self._model[row] != NO_MODEL else one_line(self._scenario[row])
+        return f"{model} {preposition} {self.processes(row)}"
+
+    def configuration(self, row: int) -> str:
+        """Return the framework configuration and the arguments that distinguish the row: `liger, batch/device 4`."""
+        rest = self._rest(row, _ALSO)
+        is_none = rest and self._framework[row] in (None, NO_FRAMEWORK)
+        return ", ".join([*([] if is_none else [self.framework(row)]), *rest])
+
     def place(self, row: int, *, axis: Sequence[str] = (FRAMEWORK,)) -> str:
         """Return the part of the name that both sides of a comparison share: `llama-1b at 2 GPUs, batch/device 4`.
 

@@ -68,6 +68,15 @@ def of(table: ResultsTable, suites: Sequence[Mapping[str, Any]], *, gpu_bytes: S
     )
 
 
+def in_one_line(overview: Overview) -> str:
+    """Return the tiles as one line: `8 experiments, 25 runs, H200 GPU, began 2026-11-21`."""
+    words = [
+        f"{tile.label} {tile.value}" if tile.label == "began" else f"{tile.value} {tile.label}"
+        for tile in overview.tiles
+    ]
+    return ", ".join(words)
+
+
 def _tiles(experiments: pd.DataFrame, runs: pd.DataFrame) -> Iterator[Tile]:
     ended = Counter(one_line(value, width=20) for value in column(experiments, "status"))
     number, noun = counted(len(experiments), "experiment").split()

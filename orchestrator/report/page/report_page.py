@@ -1,4 +1,4 @@
-"""The report of results folders as one HTML page: what was run and where, findings, warnings, charts, and the table.
+"""The report of results folders as one HTML page: answers, findings, warnings, charts, the table, what was run and where.
 
 The findings come from `highlights`, and the numbers come from the table. From the folders, the page reads only a bounded part:
 the series of runs, their commands and the ends of their logs.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact
 from orchestrator.report.highlights import Highlight, HighlightKind
+from orchestrator.report.highlights.answers import answers, memory_label
 from orchestrator.report.page import overview, runs, shell, table_data
 from orchestrator.report.page.charts import all_charts, chart_data
 from orchestrator.report.page.charts.chart import Absent, Chart
@@ -50,8 +51,13 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
     notes = [one_line(shown.text, width=600) for shown in highlights if shown.kind is HighlightKind.NOTE]
     suites = [suite for root in roots if (suite := folder.read_suite(root)) is not None]
     facts = overview.of(table, suites, gpu_bytes=sorted({*capacities.values()}))
+    found = answers(table)
     sections = [
-        Section(id="overview", title="What was run, and where", body=shell.render("overview.html", overview=facts)),
+        Section(
+            id="answers",
+            title="What is fastest",
+            body=shell.render("answers.html", answers=found, memory=memory_label(table)),
+        ),
         *_findings(highlights, table),
         Section(id="charts", title="Charts", body=_charts_body(len(known), len(table.experiments), charts)),
         Section(
@@ -59,9 +65,12 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
             title="All experiments",
             body=shell.table_body(constant=rows.constant, notes=(*notes, *rows.notes)),
         ),
+        Section(id="overview", title="What was run, and where", body=shell.render("overview.html", overview=facts)),
     ]
     title = "Report: " + ", ".join(one_line(redact(resolved(root).name), width=60) for root in roots[:3])
-    return shell.document(title=title, sections=sections, data=shell.page_data(charts, rows.data))
+    return shell.document(
+        title=title, lead=overview.in_one_line(facts), sections=sections, data=shell.page_data(charts, rows.data)
+    )
 
 
 def _findings(highlights: Sequence[Highlight], table: ResultsTable) -> Iterator[Section]:

@@ -1,0 +1,158 @@
+"""The answer of a campaign for each model and number of GPUs: which experiment is fastest, and how sure that is.
+
+Experiments are compared if they have the same scenario, model, device, data and number of GPUs. The fastest experiment is the one
+with the highest geometric mean of its runs' speeds. If a speed is in doubt, it does not count, and the answer names it. What this
+leaves out: the cost of a GPU, and arguments that change what is learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from orchestrator.measure import intervals
+from orchestrator.measure.metrics import METRICS, metric, show
+from orchestrator.report.highlights.highlight import Known, known_of
+from orchestrator.report.highlights.wording import change, direction, factor, percent, runs, times
+from orchestrator.results.table.baseline import MEMORIES, TRAINERS_SPEED, Pair, ok_runs, pairs_of
+from orchestrator.results.table.column_choice import column
+
+if TYPE_CHECKING:
+    from orchestrator.results.table.load import ResultsTable
+
+# The first speed that an experiment of the place has. The Trainer's own speeds, which include warm-up, are the last.
+SPEEDS = ("real_tokens_per_s", "tokens_per_s", "samples_per_s", TRAINERS_SPEED, "train_samples_per_second")
+MOST_ANSWERS, MOST_ROWS = 12, 6
+SAME_MEMORY = 0.005
+_ALIKE = ("results", "scenario", "model_name_or_path", "device", "data", "trainer", "python", "num_gpus")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """An experiment in words: its speed, the ratio to its reference, its memory, the number of its runs.
+
+    `doubt` says why its speed does not count; it is empty if the speed counts.
+    """
+
+    id: str
+    name: str
+    speed: str
+    ratio: str
+    memory: str
+    runs: int
+    doubt: str
+    is_best: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """The answer for one model and number of GPUs: a sentence without its full stop, and the candidates, the fastest first.
+
+    `unit` is the heading of their speeds. `more` is the number of candidates that are left out.
+    """
+
+    place: str
+    text: str
+    unit: str
+    candidates: tuple[Candidate, ...]
+    more: int = 0
+
+
+def answers(table: ResultsTable) -> tuple[Answer, ...]:
+    """Return the answers for the first MOST_ANSWERS places that have several experiments with a speed or a doubt."""
+    known, pairs = known_of(table), pairs_of(table)
+    measured = ok_runs(table, SPEEDS)
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for row, key in enumerate(zip(*(column(table.experiments, name) for name in _ALIKE), strict=True)):
+        if measured[row]:
+            groups.setdefault(key, []).append(row)
+    several = [rows for rows in groups.values() if len(rows) > 1]
+    return tuple(_answer(known, pairs, measured, rows) for rows in several[:MOST_ANSWERS])
+
+
+def _answer(
+    known: Known, pairs: Sequence[Pair], measured: Sequence[Mapping[str, list[float]]], rows: Sequence[int]
+) -> Answer:
+    speed = next(name for name in SPEEDS if any(name in measured[row] for row in rows))
+    values = {row: measured[row][speed] for row in rows if speed in measured[row]}
+    ordered = sorted(values, key=lambda row: -fmean(map(log, values[row])))
+    trusted = [row for row in ordered if not known.in_doubt(row)]
+    against: dict[int, Pair] = {}
+    for pair in sorted(pairs, key=lambda pair: -pair.match.rank):
+        if pair.new in values and pair.base in values:
+            against[pair.new] = pair  # of several axes, the first one is shown
+    text, best = _text(known, against, values, trusted)
+    shown = ordered[:MOST_ROWS]
+    return Answer(
+        place=known.names.where(rows[0]),
+        text=text,
+        unit=metric(speed).label,
+        candidates=tuple(_candidate(known, against, values, row, speed, is_best=row == best) for row in shown),
+        more=len(ordered) - len(shown),
+    )
+
+
+def _text(
+    known: Known, against: Mapping[int, Pair], values: Mapping[int, Sequence[float]], trusted: Sequence[int]
+) -> tuple[str, int | None]:
+    """Return the sentence, and the row that is clearly the fastest, if there is one."""
+    if not trusted:
+        return "no answer: every speed is in doubt", None
+    best, *others = trusted
+    name = known.names.configuration(best)
+    if not others:
+        return f"no answer: {name} is the only one whose speed is not in doubt", None
+    second = others[0]
+    follower = known.names.configuration(second)
+    lead = intervals.ratio(values[second], values[best])
+    if known.in_doubt(best, second):
+        return f"no answer: {name} and {follower} had different numbers of neighbours", None
+    if direction(lead) == 0:
+        return f"{name} or {follower}: no clear difference, {factor(lead)}", None
+    if lead.interval is None:
+        return f"{name} was fastest, at {times(lead)} the speed of {follower}, {runs(lead)}", None
+    pair = against.get(best)
+    if pair is None or pair.speed is None or known.in_doubt(pair.new, pair.base) or direction(pair.speed.ratio) != 1:
+        other = intervals.ratio(values[best], values[second])
+        return f"{name} is fastest; {follower}, the next, is {change(other)}", best
+    gain = f"{change(pair.speed.ratio)} than {known.names.configuration(pair.base)}"
+    return f"{name} is fastest, {gain}{_memory(pair)}", best
+
+
+def _memory(pair: Pair) -> str:
+    if pair.memory is None or abs(pair.memory.ratio - 1) < SAME_MEMORY:
+        return ""
+    return f", with {percent(abs(pair.memory.ratio - 1))} {'less' if pair.memory.ratio < 1 else 'more'} memory"
+
+
+def _candidate(
+    known: Known,
+    against: Mapping[int, Pair],
+    values: Mapping[int, Sequence[float]],
+    row: int,
+    speed: str,
+    *,
+    is_best: bool,
+) -> Candidate:
+    pair, doubts = against.get(row), [doubt.kind.value for doubt in known.doubts[row]]
+    claimed = pair is not None and pair.speed is not None and not known.in_doubt(pair.new, pair.base)
+    of_reference = "reference" if row in {other.base for other in against.values()} else "-"
+    memory = next(((name, size) for name in MEMORIES if (size := known.numbers(name, row)) is not None), None)
+    return Candidate(
+        id=known.ids[row],
+        name=known.names.configuration(row),
+        speed=show(speed, intervals.mean_of_logs(values[row]).mean),
+        ratio=factor(pair.speed.ratio) if claimed and pair is not None and pair.speed is not None else of_reference,
+        memory="-" if memory is None else show(memory[0], memory[1]),
+        runs=len(values[row]),
+        doubt=", ".join(doubts) if known.in_doubt(row) else "",
+        is_best=is_best,
+    )
+
+
+def memory_label(table: ResultsTable) -> str:
+    """Return the label of the memory in `Candidate.memory`."""
+    return next((METRICS[name].label for name in MEMORIES if name in table.experiments), "memory")

@@ -1,0 +1,114 @@
+"""The answer on top of a page: which experiment is fastest for a model and number of GPUs, and when there is no answer."""
+
+from __future__ import annotations
+
+from math import log
+from statistics import fmean
+
+from factories.tables import Made, made_table, speeds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.records import Caveat, CaveatKind, Device
+from orchestrator.report.highlights.answers import MOST_ROWS, Answer, answers
+from orchestrator.results.table.baseline import with_baseline
+
+BASELINE, FAST, ALIKE = (100.0, 101.0, 99.0), (121.0, 122.5, 119.8), (100.4, 101.2, 99.1)
+GIB = 2**30
+DOUBT = (Caveat(kind=CaveatKind.NOT_LEVEL, detail="it swings"),)
+
+
+def found(*cells: Made) -> tuple[Answer, ...]:
+    return answers(with_baseline(made_table(*cells)))
+
+
+def said(*cells: Made) -> str:
+    (answer,) = found(*cells)
+    return f"{answer.place}: {answer.text}"
+
+
+def test_the_fastest_is_named_with_its_lead_and_its_memory() -> None:
+    cells = [
+        Made(runs=speeds(*BASELINE, peak_allocated_bytes=40 * GIB)),
+        Made(framework="liger", runs=speeds(*FAST, peak_allocated_bytes=30.8 * GIB)),
+    ]
+    assert said(*cells) == (
+        "llama-1b at 1 GPU: liger is fastest, 21 % faster (1.21×, 1.18 to 1.24) than baseline, with 23 % less memory"
+    )
+    (answer,) = found(*cells)
+    assert [(one.name, one.speed, one.ratio, one.memory, one.runs, one.is_best) for one in answer.candidates] == [
+        ("liger", "121.1", "1.21× (1.18 to 1.24)", "30.80 GiB", 3, True),
+        ("baseline", "100", "reference", "40.00 GiB", 3, False),
+    ]
+
+
+def test_a_reference_that_is_fastest_is_compared_with_the_next() -> None:
+    slow = Made(framework="liger", runs=speeds(79.0, 80.1, 80.4))
+    assert said(Made(runs=speeds(*BASELINE)), slow) == (
+        "llama-1b at 1 GPU: baseline is fastest; liger, the next, is 20 % slower (0.80×, 0.78 to 0.82)"
+    )
+
+
+def test_without_a_clear_lead_both_are_named_and_none_is_best() -> None:
+    (answer,) = found(Made(runs=speeds(*BASELINE)), Made(framework="x", runs=speeds(*ALIKE)))
+    assert answer.text.startswith("x or baseline: no clear difference, 1.00")
+    assert not any(one.is_best for one in answer.candidates)
+
+
+def test_single_runs_say_only_what_they_did() -> None:
+    text = said(Made(runs=speeds(100.0)), Made(framework="liger", runs=speeds(150.0)))
+    assert text.endswith("liger was fastest, at 1.50× the speed of baseline, one run each")
+    near = said(Made(runs=speeds(100.0)), Made(framework="liger", runs=speeds(101.0)))
+    assert near.endswith("liger or baseline: no clear difference, 1.010× (one run each)")
+
+
+def test_a_speed_in_doubt_does_not_count_and_says_why() -> None:
+    base = Made(runs=speeds(*BASELINE))
+    doubted = Made(framework="liger", runs=speeds(*FAST), warnings=DOUBT)
+    (answer,) = found(base, doubted)
+    assert answer.text == "no answer: baseline is the only one whose speed is not in doubt"
+    assert [(one.name, one.ratio, one.doubt) for one in answer.candidates] == [
+        ("liger", "-", "not steady"),
+        ("baseline", "reference", ""),
+    ]
+    both = Made(runs=speeds(*BASELINE), warnings=DOUBT)
+    assert said(both, doubted).endswith("no answer: every speed is in doubt")
+
+
+def test_experiments_with_other_neighbours_have_no_answer() -> None:
+    cells = Made(runs=speeds(*BASELINE, neighbours=1)), Made(framework="x", runs=speeds(*FAST, neighbours=3))
+    assert "had different numbers of neighbours" in said(*cells)
+
+
+def test_each_model_and_number_of_gpus_has_its_own_answer() -> None:
+    cells = [
+        Made(framework=name, runs=speeds(*values), **where)
+        for where in ({}, {"num_gpus": 2}, {"model": "org/other"}, {"device": Device.CPU, "scenario": "cpu"})
+        for name, values in (("baseline", BASELINE), ("liger", FAST))
+    ]
+    places = [answer.place for answer in found(*cells, Made(scenario="alone", runs=speeds(1.0)))]
+    assert places == ["llama-1b at 1 GPU", "llama-1b at 2 GPUs", "org/other at 1 GPU", "llama-1b with 1 CPU process"]
+
+
+def test_arguments_that_distinguish_experiments_are_in_their_names() -> None:
+    cells = [
+        Made(runs=speeds(*BASELINE), arguments={"optim": "sgd"}),
+        Made(runs=speeds(*FAST), arguments={"optim": "lion"}),
+    ]
+    assert "baseline, optim lion is fastest" in said(*cells)
+
+
+def test_of_many_experiments_the_slow_ones_are_counted() -> None:
+    (answer,) = found(*(Made(framework=f"f{n}", runs=speeds(100.0 + n)) for n in range(MOST_ROWS + 3)))
+    assert (len(answer.candidates), answer.more) == (MOST_ROWS, 3)
+
+
+@given(st.lists(st.lists(st.floats(80.0, 120.0), min_size=2, max_size=4), min_size=2, max_size=4))
+@settings(deadline=None, max_examples=60)
+def test_the_first_is_the_fastest_and_nothing_is_best_without_a_clear_lead(sides: list[list[float]]) -> None:
+    (answer,) = found(*(Made(framework=f"f{n}", runs=speeds(*values)) for n, values in enumerate(sides)))
+    means = {f"f{n}": fmean(map(log, values)) for n, values in enumerate(sides)}
+    order = [means[one.name] for one in answer.candidates]
+    assert order == sorted(order, reverse=True)
+    assert ("no clear difference" in answer.text) == (not any(one.is_best for one in answer.candidates))
+    assert [one.is_best for one in answer.candidates[1:]] == [False] * (len(sides) - 1)
