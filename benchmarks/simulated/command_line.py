@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import campaigns
 import history
 import shapes
+import simulation
 import verdicts
 from figures import line, share, table
 from shapes import Nights, Shape
@@ -82,8 +82,8 @@ def command(*words: str | Path) -> tuple[int, Any]:
 def compares(shape: Shape, seed: int, number: int) -> bool:
     """Return whether `compare` says the same about one campaign. In every second campaign, the first row is slower."""
     rng = shapes.generator(seed, f"folder {number} {shape}")
-    pairs = shapes.campaign(rng, shape, [campaigns.SLOWER] * (number % 2))
-    expected = campaigns.judged(pairs)
+    pairs = shapes.campaign(rng, shape, [simulation.SLOWER] * (number % 2))
+    expected = simulation.judged(pairs)
     with tempfile.TemporaryDirectory() as name:
         sides = [[entry for pair in pairs if (entry := getattr(pair, side))] for side in ("base", "new")]
         folders = [write(Path(name) / side, entries) for side, entries in zip(("base", "new"), sides, strict=True)]

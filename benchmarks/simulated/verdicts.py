@@ -15,9 +15,9 @@ from functools import cache
 
 import numpy as np
 import shapes
-from campaigns import MOVED, Simulation, judged
 from figures import Share, Target, line, of_targets, options, share, table
 from shapes import MEMORY, Shape
+from simulation import MOVED, Simulation, judged
 
 from orchestrator.compare import gate
 from orchestrator.compare.comparison import Pair, Verdict
