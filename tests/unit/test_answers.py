@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 from statistics import fmean
 
@@ -73,6 +74,23 @@ def test_a_speed_in_doubt_does_not_count_and_says_why() -> None:
     ]
     both = Made(runs=speeds(*BASELINE), warnings=DOUBT)
     assert said(both, doubted).endswith("no answer: every speed is in doubt")
+
+
+def test_one_kind_of_memory_is_shown_and_a_missing_one_is_a_dash() -> None:
+    base = Made(runs=speeds(*BASELINE, device_peak_used_bytes=50 * GIB))
+    fast = Made(framework="x", runs=speeds(*FAST, peak_allocated_bytes=30 * GIB))
+    (answer,) = found(base, fast)
+    assert (answer.memory, [one.memory for one in answer.candidates]) == ("peak alloc", ["30.00 GiB", "-"])
+
+
+def test_the_cost_of_neighbours_widens_the_lead() -> None:
+    cells = (
+        Made(runs=speeds(*BASELINE, neighbours=1)),
+        Made(framework="x", runs=speeds(104.0, 104.5, 103.8, neighbours=1)),
+    )
+    table = with_baseline(made_table(*cells))
+    assert "x is fastest" in answers(table)[0].text
+    assert "no clear difference" in answers(replace(table, neighbour_cost=0.05))[0].text
 
 
 def test_experiments_with_other_neighbours_have_no_answer() -> None:

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from orchestrator.measure import intervals
-from orchestrator.measure.metrics import METRICS, metric, show
+from orchestrator.measure.metrics import metric, show
 from orchestrator.report.highlights.highlight import Known, known_of
 from orchestrator.report.highlights.wording import change, direction, factor, percent, runs, times
 from orchestrator.results.table.baseline import MEMORIES, TRAINERS_SPEED, Pair, ok_runs, pairs_of
@@ -37,7 +37,6 @@ class Candidate:
     `doubt` says why its speed does not count; it is empty if the speed counts.
     """
 
-    id: str
     name: str
     speed: str
     ratio: str
@@ -51,12 +50,13 @@ class Candidate:
 class Answer:
     """The answer for one model and number of GPUs: a sentence without its full stop, and the candidates, the fastest first.
 
-    `unit` is the heading of their speeds. `more` is the number of candidates that are left out.
+    `unit` and `memory` are the headings of their speeds and their memory. `more` is the number of candidates that are left out.
     """
 
     place: str
     text: str
     unit: str
+    memory: str
     candidates: tuple[Candidate, ...]
     more: int = 0
 
@@ -84,13 +84,17 @@ def _answer(
     for pair in sorted(pairs, key=lambda pair: -pair.match.rank):
         if pair.new in values and pair.base in values:
             against[pair.new] = pair  # of several axes, the first one is shown
+    memory = next(
+        (name for name in MEMORIES if any(known.numbers(name, row) is not None for row in values)), MEMORIES[0]
+    )
     text, best = _text(known, against, values, trusted)
     shown = ordered[:MOST_ROWS]
     return Answer(
         place=known.names.where(rows[0]),
         text=text,
         unit=metric(speed).label,
-        candidates=tuple(_candidate(known, against, values, row, speed, is_best=row == best) for row in shown),
+        memory=metric(memory).label,
+        candidates=tuple(_candidate(known, against, values, row, (speed, memory), row == best) for row in shown),
         more=len(ordered) - len(shown),
     )
 
@@ -107,7 +111,11 @@ def _text(
         return f"no answer: {name} is the only one whose speed is not in doubt", None
     second = others[0]
     follower = known.names.configuration(second)
-    lead = intervals.ratio(values[second], values[best])
+    cost = known.table.neighbour_cost if known.numbers("neighbours", best) else None
+    lead, other = (
+        intervals.widened(intervals.ratio(values[base], values[new]), cost or 0.0)
+        for base, new in ((second, best), (best, second))
+    )
     if known.in_doubt(best, second):
         return f"no answer: {name} and {follower} had different numbers of neighbours", None
     if direction(lead) == 0:
@@ -116,7 +124,6 @@ def _text(
         return f"{name} was fastest, at {times(lead)} the speed of {follower}, {runs(lead)}", None
     pair = against.get(best)
     if pair is None or pair.speed is None or known.in_doubt(pair.new, pair.base) or direction(pair.speed.ratio) != 1:
-        other = intervals.ratio(values[best], values[second])
         return f"{name} is fastest; {follower}, the next, is {change(other)}", best
     gain = f"{change(pair.speed.ratio)} than {known.names.configuration(pair.base)}"
     return f"{name} is fastest, {gain}{_memory(pair)}", best
@@ -133,26 +140,20 @@ def _candidate(
     against: Mapping[int, Pair],
     values: Mapping[int, Sequence[float]],
     row: int,
-    speed: str,
-    *,
+    metrics: tuple[str, str],
     is_best: bool,
 ) -> Candidate:
+    """Return a row in words. `metrics` are the speed and the memory of the place."""
+    speed, memory = metrics[0], known.numbers(metrics[1], row)
     pair, doubts = against.get(row), [doubt.kind.value for doubt in known.doubts[row]]
     claimed = pair is not None and pair.speed is not None and not known.in_doubt(pair.new, pair.base)
     of_reference = "reference" if row in {other.base for other in against.values()} else "-"
-    memory = next(((name, size) for name in MEMORIES if (size := known.numbers(name, row)) is not None), None)
     return Candidate(
-        id=known.ids[row],
         name=known.names.configuration(row),
         speed=show(speed, intervals.mean_of_logs(values[row]).mean),
         ratio=factor(pair.speed.ratio) if claimed and pair is not None and pair.speed is not None else of_reference,
-        memory="-" if memory is None else show(memory[0], memory[1]),
+        memory=show(metrics[1], memory),
         runs=len(values[row]),
         doubt=", ".join(doubts) if known.in_doubt(row) else "",
         is_best=is_best,
     )
-
-
-def memory_label(table: ResultsTable) -> str:
-    """Return the label of the memory in `Candidate.memory`."""
-    return next((METRICS[name].label for name in MEMORIES if name in table.experiments), "memory")

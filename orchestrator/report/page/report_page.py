@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact
 from orchestrator.report.highlights import Highlight, HighlightKind
-from orchestrator.report.highlights.answers import answers, memory_label
+from orchestrator.report.highlights.answers import answers
 from orchestrator.report.page import overview, runs, shell, table_data
 from orchestrator.report.page.charts import all_charts, chart_data
 from orchestrator.report.page.charts.chart import Absent, Chart
@@ -56,7 +56,7 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
         Section(
             id="answers",
             title="What is fastest",
-            body=shell.render("answers.html", answers=found, memory=memory_label(table)),
+            body=shell.render("answers.html", answers=found),
         ),
         *_findings(highlights, table),
         Section(id="charts", title="Charts", body=_charts_body(len(known), len(table.experiments), charts)),
