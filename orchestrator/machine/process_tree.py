@@ -218,9 +218,12 @@ def end(
                 process.send_signal(signal.SIGCONT)  # a stopped process handles the signal only after SIGCONT
         deadline = time.monotonic() + patience_s
         while living and time.monotonic() < deadline and (number is signal.SIGKILL or not hurry()):
+            # Only its Popen may collect the root: after another wait, the root's exit code would be lost, and shown as 0.
+            others = [process for process in living if root is None or process.pid != root.pid]
+            psutil.wait_procs(others, timeout=0.05)
             if root is not None:
-                root.poll()
-            _, living = psutil.wait_procs(living, timeout=0.05)
+                with suppress(subprocess.TimeoutExpired):
+                    root.wait(timeout=0 if others else 0.05)
             living = [process for process in living if not _gone(process)]
         if not living:
             return

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from orchestrator.records import Device, Experiment
 
 BATCH = "per_device_train_batch_size"
-FILES_CHANGED, FOLDER_GONE = "files_changed", "folder_gone"
+FILES_CHANGED, FOLDER_GONE, NO_METRICS = "files_changed", "folder_gone", "no_metrics"
 _CAPACITY = re.compile(
     r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)[\s\S]{0,500}?total capacity of (?P<capacity>[\d.]+ [KMG]iB)"
     r" of \w+ (?P<free>[\d.]+ [KMG]iB) is free"
@@ -197,7 +197,7 @@ _TABLE = (
     ),
     FailureKind(word="killed", meaning="A signal ended the trainer.", follows=True),
     FailureKind(
-        word="no_metrics",
+        word=NO_METRICS,
         meaning="The trainer ended with exit code 0 and left no result.",
         hint=(
             "the program ended normally and wrote no metrics: see its output in stdout.log; "

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.measure.failure_kinds import kind_of_text, known
+from orchestrator.measure.failure_kinds import NO_METRICS, kind_of_text, known
 from orchestrator.records import Limit, ProcessOutcome, Status
 
 _ERROR_LINE = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<line>(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit)\b|error:).*)$")
@@ -82,7 +82,7 @@ def verdict(
             return Verdict(status=Status.FAILED, kind="disk_full", cause=_NO_ROOM)
         way = "with exit code 0" if outcome.limit is None else "early, by measure:,"
         cause = f"it ended {way} and without the metrics that make a result"
-        return Verdict(status=Status.FAILED, kind="no_metrics", cause=cause)
+        return Verdict(status=Status.FAILED, kind=NO_METRICS, cause=cause)
     # A launcher that a signal ended has not reported its child's end: a report in its log is older.
     reported = child_end(log) if outcome.signal is None else None
     child = reported or ChildEnd(exit_code=outcome.exit_code, signal=outcome.signal)
@@ -97,7 +97,7 @@ def verdict(
 
 def _over_limit(outcome: ProcessOutcome, limit: Limit) -> Verdict:
     if limit is Limit.WALL:
-        cause = f"it was ended after {outcome.wall_s:.0f} s, the limit set by timeout_s"
+        cause = f"it was ended after {outcome.wall_s:.0f} s by timeout_s"
         return Verdict(status=Status.TIMEOUT, kind="timeout", cause=cause)
     what = "it had made no first step" if limit is Limit.STARTUP else "it made no step any more"
     cause = f"{what}, and was ended after {outcome.wall_s:.0f} s by {limit.value}"

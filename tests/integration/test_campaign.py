@@ -44,6 +44,8 @@ def test_failures_are_rows_and_stop_nothing(fake: Campaign) -> None:
     assert found["crash"][0] == found["killed"][0] == "failed"
     assert found["killed"][1] == "killed"
     assert found["hangs"][0] == "timeout"
+    ((hangs, _),) = [records for name, records in fake.records().items() if "ends-never" in name]
+    assert (hangs.exit_code, hangs.signal, hangs.cause) == (None, 2, "it was ended after 1 s by timeout_s")
     crash = next(row for row in fake.rows() if row["kind"] == "crash")
     assert "shape '[1, 2]' is invalid" in crash["failure_cause"]
 

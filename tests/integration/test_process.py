@@ -52,6 +52,7 @@ def test_time_limit_ends_the_whole_tree(tmp_path, impatient, stubborn):
     outcome = run(tmp_path, program, tmp_path, 2, timeout_s=2.0, **env)
     took_s = time.monotonic() - began
     assert outcome.limit is Limit.WALL and 2.0 <= outcome.wall_s <= took_s - (2 * impatient if stubborn else 0.0)
+    assert outcome.exit_code is None and outcome.signal in (2, 9), "the signal that ended it is known"
     assert not any(lives(pid) for pid in pids(tmp_path))
 
 
