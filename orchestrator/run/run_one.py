@@ -25,7 +25,7 @@ from orchestrator.machine import host_load, provenance
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.cores import use_only
 from orchestrator.machine.stop_signals import StopSignals
-from orchestrator.measure.failure_kinds import FILES_CHANGED, hint, known
+from orchestrator.measure.failure_kinds import FILES_CHANGED, NO_METRICS, hint, known
 from orchestrator.measure.failures import Verdict, log_tail, verdict
 from orchestrator.measure.rank_files import busy_host
 from orchestrator.monitors import Monitor
@@ -195,7 +195,7 @@ def _evidence(
     edited = why_changed(experiment, "during the run, so it is unknown which content was in use")
     at_end = filter(None, (*survivors, *residue, edited))
     before, after = ([Caveat(detail=text) for text in texts] for texts in (disturbed, at_end))
-    broken = findings.broken_promises if judged.status is Status.OK or judged.kind == "no_metrics" else ()
+    broken = findings.broken_promises if judged.status is Status.OK or judged.kind == NO_METRICS else ()
     return _Evidence(
         outcome=outcome,
         verdict=judged,
@@ -214,7 +214,9 @@ def _judged(experiment: Experiment, folder: RunFolder, trained: Trained, finding
         out_of_memory=trained.out_of_memory,
         disk_full=run_files.is_disk_full(folder),
     )
-    return (invalid(experiment, findings) or judged) if judged.status is Status.OK else judged
+    # A loss that is not finite may be the only metric, so a run without metrics may be invalid, too.
+    ended_well = judged.status is Status.OK or judged.kind == NO_METRICS
+    return (invalid(experiment, findings) or judged) if ended_well else judged
 
 
 def _errors_and_log(findings: Findings, folder: RunFolder) -> str:

@@ -74,6 +74,11 @@ def test_a_number_that_a_metric_cannot_be_makes_the_run_invalid(
         assert str(record.cause).startswith(f"{name} is {value:.6g}, and {why}")
 
 
+def test_a_loss_that_is_not_finite_makes_the_run_invalid_also_without_other_metrics(tmp_path: Path) -> None:
+    record = carried_out(tmp_path, "print('{\"loss\": NaN}')", metrics={"train_loss": MetricSource(key="loss")})
+    assert (record.status, record.kind) == (Status.INVALID, "nan_loss")
+
+
 TOTALS = {"processed": 3840, "real": 3840, "labelled": 3840, "samples": 30, "squares": 30 * 128**2, "steps": 30}
 COUNTS = {**dict.fromkeys(("tokens", "real", "labelled"), 128), "samples": 1, "squares": 128**2}
 STEPS = [{"step": n, "t": 1e9 + n / 1000, "s": 0.001, **COUNTS} for n in range(1, 31)]
