@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from orchestrator.machine.provenance import Machine
@@ -104,10 +106,27 @@ def cannot_run_here(experiment: Experiment, trainer: Trainer, machine: Machine) 
     )
 
 
+def interpreter(python: str | None, base: Path) -> str | None:
+    """Return the absolute path of the interpreter that a scenario in the folder `base` names.
+
+    A relative path is searched in `base`, then in the working folder; a single word also on PATH. If there is no such file, return
+    the name unchanged. Links are kept, because the interpreter of a virtual environment is a link.
+    """
+    if python is None or os.path.isabs(os.path.expanduser(python)):
+        return python
+    beside = (os.path.abspath(folder / python) for folder in (base, Path()))
+    on_path = None if os.sep in python else shutil.which(python)
+    return next(filter(os.path.isfile, beside), on_path) or python
+
+
 def _no_interpreter(python: str | None) -> Reason | None:
-    if python is None or os.path.exists(os.path.expanduser(python)):
+    if python is None:
         return None
-    return Reason(kind="no_interpreter", text=f"there is no interpreter {python} on this machine")
+    path = os.path.expanduser(python)
+    if os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK):
+        return None
+    found = "is not an executable file" if os.path.isabs(path) and os.path.exists(path) else "does not exist"
+    return Reason(kind="no_interpreter", text=f"the interpreter {python} {found} on this machine")
 
 
 def _no_plugin_file(framework: Framework | None) -> Reason | None:

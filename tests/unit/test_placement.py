@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from factories.cases import cases
 from factories.results import experiment
 
 from orchestrator.machine.provenance import Machine
-from orchestrator.plan.placement import cannot_run_here, placed_on, undone, wrong_anywhere
+from orchestrator.plan.placement import cannot_run_here, interpreter, placed_on, undone, wrong_anywhere
 from orchestrator.records import DataSpec, Device, Experiment, Framework, Gpu
 from orchestrator.trainers import get
 
@@ -99,6 +100,36 @@ def test_what_an_argument_needs_is_asked_too() -> None:
 @pytest.mark.parametrize("python", ["/no/such/python", "~nobody-of-that-name/bin/python", "x" * 5000, "a\0b"])
 def test_an_interpreter_that_is_not_there(python: str) -> None:
     assert kind(replace(CPU, python=python), Installed(versions=NEEDED)) == "no_interpreter"
+
+
+def test_an_interpreter_must_be_an_executable_file(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("")
+    for path in (tmp_path, tmp_path / "python"):
+        reason = cannot_run_here(replace(CPU, python=str(path)), get("huggingface"), Installed(versions=NEEDED))
+        assert reason is not None
+        assert reason.text == f"the interpreter {path} is not an executable file on this machine"
+
+
+def test_an_interpreter_is_searched_beside_the_scenario_file_and_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in ("suite/venv/bin", "here/bin", "on-path"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path / "on-path"))
+    suite = tmp_path / "suite"
+    found = {
+        "venv/bin/python": suite / "venv/bin/python",
+        "here/bin/python": tmp_path / "here/bin/python",
+        "python": tmp_path / "on-path/python",
+        "no/such/python": "no/such/python",
+        "no-such-python": "no-such-python",
+        "/usr/bin/python": "/usr/bin/python",
+        "~/venv/bin/python": "~/venv/bin/python",
+    }
+    assert {name: interpreter(name, suite) for name in found} == {name: str(path) for name, path in found.items()}
+    assert interpreter(None, suite) is None
 
 
 def test_a_plugin_file_that_is_not_there(tmp_path: Path) -> None:

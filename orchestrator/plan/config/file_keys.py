@@ -176,7 +176,11 @@ class Scenario(Model):
     cwd: Literal["scenario"] | None = Field(
         None, description="`scenario`: start the script in the scenario file's folder. Default: a folder of the run."
     )
-    python: str | None = Field(None, description="Interpreter of the training environment. Default: Tunebench's own.")
+    python: str | None = Field(
+        None,
+        description="Interpreter of the training environment: a path, absolute or from the scenario file's folder, or a "
+        "program on PATH. Default: Tunebench's own.",
+    )
     repeats: Annotated[
         Annotated[Whole, Tag("number")] | Annotated[RepeatsRange, Tag("range")], Discriminator(_repeats_kind)
     ] = Field(1, description="Number of runs of each cell, or a range such as `{min: 3, max: 10, within: 1%}`.")

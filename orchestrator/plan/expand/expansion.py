@@ -38,7 +38,14 @@ from orchestrator.plan.config.scenario_checks import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
 from orchestrator.plan.identity.experiment_id import Digester, accelerate_settings, readable_part
 from orchestrator.plan.identity.sources import Sources
-from orchestrator.plan.placement import cannot_run_here, placed_on, undone, written_for_others, wrong_anywhere
+from orchestrator.plan.placement import (
+    cannot_run_here,
+    interpreter,
+    placed_on,
+    undone,
+    written_for_others,
+    wrong_anywhere,
+)
 from orchestrator.plan.selection import (
     Selection,
     axes_of,
@@ -51,7 +58,7 @@ from orchestrator.trainers import get as get_trainer
 
 # Keys of a scenario that are fields of each of its experiments.
 _AS_WRITTEN = (
-    *("python", "monitors", "steps", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),
+    *("monitors", "steps", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),
 )
 
 
@@ -197,6 +204,7 @@ class Expansion:
             "custom": self.custom,
             "measure": measure.record() if measure else None,
             "baseline": self.layers.references(self.scenario.baseline),
+            "python": interpreter(self.scenario.python, self.suite.document.file.parent),
             **self.scenario.how_often(),
             **{name: getattr(self.scenario, name) for name in _AS_WRITTEN},
         }
