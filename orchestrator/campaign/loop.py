@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from orchestrator.errors import ResultsError, remedy
 from orchestrator.executors import Executor
+from orchestrator.files.printable_text import counted
 from orchestrator.machine.process_identity import noted
 from orchestrator.machine.process_tree import end_tree
 from orchestrator.measure.failure_kinds import FILES_CHANGED
@@ -93,9 +94,9 @@ def run_benchmark(
 ) -> Summary:
     """Run the due runs of these experiments, and return the summary of all runs.
 
-    A KeyboardInterrupt ends the running runs. Another call resumes the benchmark. With `fail_fast`, start no run after
-    the first run that fails. With `take_over`, count the runs of a host that has been silent for a long time as lost, and run them
-    here. If `repeats` is given, run only these repeats.
+    A KeyboardInterrupt ends the running runs. Another call resumes the benchmark. With `fail_fast`, end the runs in progress after
+    the first run that fails, and start no more. With `take_over`, count the runs of a host that has been silent for a long time as
+    lost, and run them here. If `repeats` is given, run only these repeats.
     """
     tell = on_event or (lambda event: None)
     store.add(experiments)
@@ -118,10 +119,7 @@ def run_benchmark(
             if due:
                 handed_over.update((job.experiment_id, job.repeat) for job in due)
                 tell(Event(kind=EventKind.HANDED_OVER, text=f"{len(due)} run(s) are due", jobs=tuple(due)))
-                failed = _hand_over(due, store, executor, tell, fail_fast=fail_fast)
-                if failed is not None and fail_fast:
-                    text = f"{failed.experiment_id} failed, and --fail-fast starts no more runs; the same command runs the rest"
-                    tell(Event(kind=EventKind.LEFT, text=text, record=failed))
+                if not _hand_over(due, store, executor, tell, fail_fast=fail_fast):
                     break
     return _summary(experiments, store, repeats)
 
@@ -138,28 +136,41 @@ def _left_to_next_call(job: Job, store: Store) -> bool:
     return record is not None and (record.status is Status.CANCELLED or record.kind == FILES_CHANGED)
 
 
-def _hand_over(
-    due: Sequence[Job], store: Store, executor: Executor, tell: OnEvent, *, fail_fast: bool
-) -> RunRecord | None:
-    """Run the due jobs. Return the record of the first run that failed. With `fail_fast`, start no run after that run."""
+def _hand_over(due: Sequence[Job], store: Store, executor: Executor, tell: OnEvent, *, fail_fast: bool) -> bool:
+    """Run the due jobs. Return False if `fail_fast` ended the benchmark at the first run that failed."""
+    told: set[Job] = set()
     failed: RunRecord | None = None
     with closing(executor.run(due)) as ended:  # type: ignore[type-var]
         for job, state in ended:
+            told.add(job)
             run = store.run(job)
             if state is JobState.LOST and run.state is not JobState.ENDED:
                 write_record(job.run_dir, unfinished_record(job))
                 run = store.run(job)
             if run.record is not None:
-                why = f" ({run.record.kind}: {run.record.cause})" if run.record.kind else ""
-                text = f"{job.experiment_id} {job.name}: {run.record.status}{why}"
-                tell(Event(kind=EventKind.ENDED, text=text, jobs=(job,), record=run.record))
+                tell(_end_of(job, run.record))
             else:
                 tell(Event(kind=EventKind.ATTACHED, text=f"{job.experiment_id} {job.name} runs already", jobs=(job,)))
-            if failed is None and run.record is not None and run.record.status not in _NO_FAILURE:
+            if fail_fast and run.record is not None and run.record.status not in _NO_FAILURE:
                 failed = run.record
-                if fail_fast:
-                    break
-    return failed
+                break
+    if failed is None:
+        return True
+    # The executor has ended the runs that were in progress.
+    others = [(job, record) for job in due if job not in told and (record := store.run(job).record) is not None]
+    for job, record in others:
+        tell(_end_of(job, record))
+    cancelled = sum(record.status is Status.CANCELLED for _, record in others)
+    also = f" and ended {counted(cancelled, 'run')} in progress" if cancelled else ""
+    text = f"{failed.experiment_id} failed; --fail-fast starts no more runs{also}; the same command runs the rest"
+    tell(Event(kind=EventKind.LEFT, text=text, record=failed))
+    return False
+
+
+def _end_of(job: Job, record: RunRecord) -> Event:
+    why = f" ({record.kind}: {record.cause})" if record.kind else ""
+    text = f"{job.experiment_id} {job.name}: {record.status}{why}"
+    return Event(kind=EventKind.ENDED, text=text, jobs=(job,), record=record)
 
 
 def _record_lost(

@@ -134,7 +134,10 @@ class RunOptions(SuiteOptions):
     retry_failed: Annotated[
         str | None, Option(metavar="[KIND,…]", help="Repeat failed runs of these kinds, or all failed runs.")
     ] = None
-    fail_fast: Annotated[bool, Option("--fail-fast", help="Stop the campaign after the first run that fails.")] = False
+    fail_fast: Annotated[
+        bool,
+        Option("--fail-fast", help="After the first run that fails, end the other runs in progress and start no more."),
+    ] = False
     take_over: Annotated[
         bool, Option("--take-over", help="Take over runs of a host that has been silent for five minutes.")
     ] = False

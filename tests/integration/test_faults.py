@@ -120,6 +120,18 @@ def test_fail_fast_starts_nothing_behind_the_first_failure(tmp_path: Path) -> No
     assert "--fail-fast starts no more runs" in found.err
 
 
+def test_fail_fast_says_which_other_runs_it_ended(tmp_path: Path) -> None:
+    slow = scenario("hangs_before_its_first_step")
+    found = carried_out(tmp_path, [slow, scenario("exit_3")], "--fail-fast", "--parallel", "2", "--json-lines")
+    events = [json.loads(line) for line in found.out.splitlines()]
+    ended = [
+        (event["experiment"].partition("-none")[0], event["status"]) for event in events if event["event"] == "ended"
+    ]
+    assert ended == [("exit-3", "failed"), ("hangs-before-its-first-step", "cancelled")]
+    (left,) = [event["text"] for event in events if event["event"] == "left"]
+    assert left.endswith("--fail-fast starts no more runs and ended 1 run in progress; the same command runs the rest")
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 90 MiB."""
