@@ -27,7 +27,7 @@ def out() -> Output:
     """Return the console on stdout. rich is imported inside the function, because `--help` does not need it."""
     from orchestrator.cli.output import Output
 
-    return Output(highlight=False, emoji=False)
+    return Output()
 
 
 @cache
@@ -35,7 +35,7 @@ def err() -> Output:
     """Return the console on stderr."""
     from orchestrator.cli.output import Output
 
-    return Output(stderr=True, highlight=False, emoji=False)
+    return Output(stderr=True)
 
 
 def say(text: str) -> None:

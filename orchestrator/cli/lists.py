@@ -106,7 +106,7 @@ def _print(rows: Rows) -> None:
     lines = [{name: name for name in rows[0]}, *map(_texts, rows)]
     widths = {name: max(len(line[name]) for line in lines) for name in names}
     used = sum(widths.values()) + len(GAP) * len(names)
-    has_width = out().is_terminal or os.environ.get("COLUMNS")
+    has_width = out().is_terminal or os.environ.get("COLUMNS", "").strip("0")
     width = out().width if has_width else sys.maxsize
     for line in lines:
         row = "".join(_cell(line[name], widths[name], right=isinstance(rows[0][name], int)) for name in names)

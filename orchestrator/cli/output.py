@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -15,6 +17,9 @@ from orchestrator.files.redaction import Redactor, redactor
 
 class Output(Console):
     """A console on which names and logs cannot control the terminal, and no secret of the environment is shown."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, highlight=False, emoji=False, _environ=_without_zeros(os.environ))
 
     @cached_property
     def _masked(self) -> Redactor:
@@ -33,3 +38,8 @@ class Output(Console):
             renderable = renderable.copy()
             renderable.plain = masked
         return renderable
+
+
+def _without_zeros(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without a width or height of 0, which some programs set if they do not know the terminal."""
+    return {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES") or value.strip("0")}

@@ -151,6 +151,7 @@ def test_a_list_is_as_wide_as_the_terminal(call: Call) -> None:
     assert rows["120"][1].endswith("Tokens of all ranks' steady steps ÷ the time until")
     assert rows["120"][2].lstrip() == "the last rank finished these steps"
     assert all(len(line) <= int(width) for width in ("100", "120") for line in rows[width])
+    assert call("list", "metrics", COLUMNS="0")[1].splitlines() == rows[""], "0 means that the width is not known"
 
 
 def test_a_word_that_is_not_allowed_is_named_with_those_that_are(call: Call) -> None:
