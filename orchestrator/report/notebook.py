@@ -10,6 +10,7 @@ from orchestrator.errors import SelectionError, suggestion
 from orchestrator.report.write import load_table
 from orchestrator.results.table.baseline import COLUMNS
 from orchestrator.results.table.column_types import typed
+from orchestrator.results.table.load import OF_THE_RUN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,8 @@ def frame(folders: Sequence[Path], *, rows: str, baseline: Sequence[str]) -> pd.
     selected = getattr(table, rows)
     if baseline and rows == "experiments":  # the columns of the comparison exist even if they are empty
         selected = selected.assign(**{name: None for name in COLUMNS if name not in selected})
+    if selected.empty:  # without rows, there are no other columns
+        selected = selected.reindex(columns=[*OF_THE_RUN])
     selected = typed(selected)
     selected.attrs["warnings"] = list(table.warnings)
     return selected

@@ -207,3 +207,13 @@ def test_parquet_holds_all_columns_but_those_dropped(folder: Path) -> None:
     content = tables.parquet(table, drop=["effective_*"])["benchmarks.parquet"]
     columns = set(pd.read_parquet(io.BytesIO(content)).columns)
     assert columns == {name for name in table.experiments.columns if not name.startswith("effective_")}
+
+
+def test_rows_that_a_folder_does_not_have_are_an_empty_frame_with_the_columns_of_the_run(folder: Path) -> None:
+    devices = tunebench.load(folder / "results", rows="devices")
+    columns = ["results", "id", "repeat", "attempt", "status"]
+    assert devices.empty and list(devices.columns) == columns
+    ranks = tunebench.load(folder / "results", rows="ranks")
+    assert {name: str(devices[name].dtype) for name in columns[1:]} == {
+        name: str(ranks[name].dtype) for name in columns[1:]
+    }

@@ -191,7 +191,7 @@ def _as_cold(row: Row) -> Row:
 
 
 REMOVED_SHOWN = 5
-_OF_THE_RUN = ("results", "id", "repeat", "attempt", "status")
+OF_THE_RUN = ("results", "id", "repeat", "attempt", "status")
 _OUTCOME = ("status", "failure_kind", "failure_cause", "failure_hint")
 
 
@@ -200,7 +200,7 @@ def _parts(all_rows: Iterable[tuple[Row, Sequence[Mapping[str, Value]]]]) -> pd.
     records: list[dict[str, Value]] = []
     for row, parts in all_rows:
         if parts:
-            run = {name: value for name, value in {**row.facts, **row.outcome}.items() if name in _OF_THE_RUN}
+            run = {name: value for name, value in {**row.facts, **row.outcome}.items() if name in OF_THE_RUN}
             records += [{**run, **part} for part in parts]
     return frame_of(records, frozenset(), order=list)
 
