@@ -163,9 +163,9 @@ def read_json(path: Path, *, limit: int, finite: bool = True) -> Any:
 
 
 def parse_json(content: bytes, *, finite: bool = True) -> Any:
-    """Return the JSON value in these bytes, checked as in `read_json`."""
+    """Return the JSON value in these bytes, checked as in `read_json`. A byte-order mark may precede it."""
     try:
-        value = json.loads(content.decode("utf-8"), parse_constant=_no_number if finite else float)
+        value = json.loads(content.decode("utf-8-sig"), parse_constant=_no_number if finite else float)
     except UnicodeDecodeError:
         raise Unreadable("it is not UTF-8") from None
     except RecursionError:

@@ -7,6 +7,7 @@ notes yields only sentences. `config` has the checks that need only the file. `c
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -276,8 +277,19 @@ def custom(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str,
             yield (*path, "unit"), f"metric {name}: unknown unit {source.unit!r}{suggestion(source.unit, UNITS)}"
         if scenario.custom.results == "log" and source.pattern is None:
             yield path, f"metric {name}: 'results: log' needs a 'pattern:'; write a regular expression with one group"
-        if source.pattern is not None:
-            try:
-                re.compile(source.pattern)
-            except (re.error, OverflowError, RecursionError) as error:
-                yield (*path, "pattern"), f"metric {name}: {source.pattern!r} is not a regular expression: {error}"
+        if source.pattern is not None and (wrong := _wrong_pattern(source.pattern)):
+            yield (*path, "pattern"), f"metric {name}: {source.pattern!r} {wrong}"
+
+
+def _wrong_pattern(pattern: str) -> str | None:
+    """Return what is wrong with the regular expression of a metric, or None."""
+    try:
+        with warnings.catch_warnings(action="error", category=FutureWarning):
+            groups = re.compile(pattern).groups
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"is not a regular expression: {error}"
+    except FutureWarning as warning:  # such as [[:digit:]], which means something else in Python
+        return f"is ambiguous: {str(warning).lower()}; write \\d for digits, and \\[ for the character ["
+    if groups > 1:
+        return f"has {groups} groups; write one group around the number, and (?:…) for the others"
+    return None

@@ -55,6 +55,8 @@ _PLACEHOLDER = re.compile(r"\{\{(?P<literal>\w+)\}\}|\{(?P<name>[A-Za-z_]\w*)\}"
 # A table cannot show a longer text.
 _LONGEST_WORD = 1000
 _TAIL_BYTES = 1 << 20
+# The byte-order mark that some editors and PowerShell write before UTF-8 text.
+_BOM = "\ufeff"
 
 _SCALES: Mapping[str, float] = {
     **{"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60, "h": 3600},
@@ -159,7 +161,10 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
             ends = time.monotonic() + ALL_SEARCHES_S
             return lambda name, source: _last_match(source.pattern or "", RunFolder(run_dir).stdout, ends)
         if results == "stdout":
-            values = reading.parse_json(_last_line(RunFolder(run_dir).stdout).encode(), finite=False)
+            line = _last_line(RunFolder(run_dir).stdout)
+            if not line:
+                return lambda name, source: Caveat(detail="stdout is empty")
+            values = reading.parse_json(line.encode(), finite=False)
         elif results.endswith(".csv"):
             rows = _csv_rows(_result_file(run_dir, place))
             return lambda name, source: _or_missing(
@@ -174,9 +179,7 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
         return lambda name, source: why
     except csv.Error:
         return lambda name, source: Caveat(detail=f"{place} cannot be read: it is not CSV")
-    return lambda name, source: _or_missing(
-        _nested(values, source.key or name), f"no key {source.key or name} in {place}"
-    )
+    return lambda name, source: _nested(values, source.key or name, place)
 
 
 def _result_file(run_dir: Path, name: str) -> Path:
@@ -250,15 +253,16 @@ def _number(raw: object) -> float | int | None:
     return raw
 
 
-def _nested(values: Any, key: str) -> object:
-    """Return `values[key]`. If there is no such key, the dots in `key` separate the keys of nested mappings."""
-    if isinstance(values, dict) and key in values:
-        return values[key]
-    for part in key.split("."):
+def _nested(values: Any, key: str, place: str) -> object:
+    """Return `values[key]`. If there is no such key, the dots in `key` separate the keys of nested mappings.
+
+    Return the reason if there is no value. `place` is the name of the file for the reason.
+    """
+    for part in [key] if isinstance(values, dict) and key in values else key.split("."):
         if not isinstance(values, dict) or part not in values:
-            return None
+            return Caveat(detail=f"no key {key} in {place}")
         values = values[part]
-    return values
+    return _or_missing(values, f"the key {key} is null in {place}")
 
 
 def _last_match(pattern: str, log: Path, ends: float) -> object:
@@ -283,11 +287,11 @@ def _last_line(path: Path) -> str:
     """Return the last line that is not blank. Only the end of the log is read, since the log may be large."""
     # `splitlines` would also split at separators that a text in JSON may contain, such as U+2028.
     lines = re.split(r"[\r\n]+", reading.read_tail(path, limit=_TAIL_BYTES))
-    return next((line for line in reversed(lines) if line.strip()), "")
+    return next((line for line in reversed(lines) if line.strip()), "").removeprefix(_BOM)
 
 
 def _csv_rows(path: Path) -> list[dict[str, str]]:
-    text = reading.read_text(path, limit=reading.LOG_BYTES)
+    text = reading.read_text(path, limit=reading.LOG_BYTES).removeprefix(_BOM)
     return list(csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True))
 
 

@@ -94,6 +94,16 @@ def test_regular_expressions_over_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("results", "text"),
+    [("stdout", '{"loss": 1.5}'), ("file:stdout.log", '{"loss": 1.5}'), ("file:out.csv", "loss,step\n1.5,1\n")],
+)
+def test_a_byte_order_mark_is_no_part_of_the_results(tmp_path: Path, results: str, text: str) -> None:
+    for name in ("stdout.log", "out.csv"):
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert read(tmp_path, results, train_loss=MetricSource(key="loss", column="loss")) == {"train_loss": 1.5}
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("١٢", None),
@@ -129,6 +139,9 @@ def test_what_can_not_be_read_is_missing(tmp_path: Path, text: str, results: str
         ("file:out.csv", "", "there is no file out.csv"),
         ("log", "lost=3", "no line of stdout matches 'loss=(.*)'"),
         ("stdout", '{"loss": NaN}', "nan is not a finite number"),
+        ("stdout", "\n \n", "stdout is empty"),
+        ("stdout", '{"loss": null}', "the key loss is null in the last line of stdout"),
+        ("stdout", '{"lost": null}', "no key loss in the last line of stdout"),
     ],
 )
 def test_a_number_that_did_not_come_says_why(tmp_path: Path, results: str, text: str, why: str) -> None:

@@ -99,7 +99,7 @@ def read_file(path: str) -> list[Row]:
     if not path.endswith(JSON_ENDINGS):
         raise PreparationError(f"{path!r} does not end in {', '.join(ENDINGS)}; convert it to one of these formats.")
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise PreparationError(f"{path!r} cannot be read as UTF-8 text: {error}.") from error
