@@ -13,10 +13,10 @@ from factories.tables import Made, made_table, speeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.records import Status
+from orchestrator.records import Caveat, CaveatKind, Status
 from orchestrator.results.table import rows
 from orchestrator.results.table.baseline import COLUMNS, ok_runs, pairs_of, with_baseline
-from orchestrator.results.table.column_choice import cells
+from orchestrator.results.table.column_choice import cells, column
 from orchestrator.results.table.load import ResultsTable, of_rows
 
 RUNS = st.lists(st.floats(50.0, 500.0), min_size=1, max_size=4)
@@ -85,6 +85,23 @@ def test_an_experiment_without_a_partner_has_no_ratio() -> None:
     assert pairs_of(table) == () and table.warnings == ()
     paired = made_table(Made(runs=speeds(100.0)), Made(framework="new", runs=speeds(120.0)))
     assert with_baseline(paired, ["baseline"]).warnings == ()
+
+
+def test_a_speed_up_in_doubt_is_shown_only_if_it_is_asked_for() -> None:
+    doubt = Caveat(kind=CaveatKind.NOT_LEVEL, detail="its last 20 steps are slower")
+    own = {"baseline": {"optim": "adamw"}}
+    table = made_table(
+        Made(runs=speeds(100.0), arguments={"optim": "adamw"}, **own),
+        Made(runs=speeds(120.0), arguments={"optim": "sgd"}, **own),
+        Made(runs=speeds(140.0), arguments={"optim": "lion"}, warnings=(doubt,), **own),
+    )
+
+    def speedups(*named: str) -> dict[str, float | None]:
+        frame = with_baseline(table, named).experiments
+        return dict(zip(column(frame, "optim"), column(frame, "speedup"), strict=True))
+
+    assert speedups() == {"adamw": 1.0, "sgd": pytest.approx(1.2), "lion": None}
+    assert speedups("optim=adamw") == {"adamw": 1.0, "sgd": pytest.approx(1.2), "lion": pytest.approx(1.4)}
 
 
 def test_the_table_itself_stays_as_it_was() -> None:

@@ -22,11 +22,11 @@ from orchestrator.files.printable_text import is_printable
 from orchestrator.measure.metrics import ONE_RUN_EFFECT
 from orchestrator.records import Caveat, CaveatKind, Device, RunRecord, caveat, dump
 from orchestrator.records import load as load_value
-from orchestrator.report.caveats import Doubt, DoubtKind, doubts
 from orchestrator.report.highlights import Highlight, HighlightKind, highlights
 from orchestrator.report.highlights.gains import MOST_FASTER
 from orchestrator.report.highlights.highlight import MOST_OTHERS
 from orchestrator.results.table.baseline import with_baseline
+from orchestrator.results.table.doubts import Doubt, DoubtKind, doubts
 from orchestrator.results.table.load import ResultsTable, load
 
 BASELINE = (100.0, 101.0, 99.0)

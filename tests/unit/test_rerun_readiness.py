@@ -243,7 +243,8 @@ def test_what_is_wrong_anywhere_or_cannot_run_on_this_machine_is_told(tmp_path: 
     wrong = replace(BASE, skip=Reason(kind="x", text="it means nothing"))
     assert refused(looked(stored(tmp_path / "1", (wrong, records())), experiment=wrong)) == "it means nothing"
     elsewhere = replace(BASE, python="/no/such/python")
-    assert "interpreter /no/such/python does not exist" in refused(looked(stored(tmp_path / "2", (elsewhere, records())), experiment=elsewhere))
+    planned = looked(stored(tmp_path / "2", (elsewhere, records())), experiment=elsewhere)
+    assert "interpreter /no/such/python does not exist" in refused(planned)
     gpus = replace(BASE, device=Device.CUDA, num_gpus=512)
     assert "GPU" in refused(looked(stored(tmp_path / "3", (gpus, records())), experiment=gpus))
 

@@ -10,6 +10,7 @@ from functools import partial
 from orchestrator.measure.metrics.metric import Direction, Metric, Show, Where
 
 _ALIKE = "Missing if no cell with the baseline's value is otherwise equal."
+_DOUBT = "Missing, too, if one of the two speeds is in doubt, except if `--baseline` names the baseline."
 
 _ratio = partial(
     Metric,
@@ -30,7 +31,7 @@ RELATIVE = (
             "samples_per_s, 1 ÷ step_time_s. If no run of the trainer has steps, it is the first of train_tokens_per_second, "
             "train_samples_per_second, 1 ÷ train_runtime."
         ),
-        leaves_out=_ALIKE,
+        leaves_out=f"{_ALIKE} {_DOUBT}",
         where=Where.FIRST | Where.KEPT | Where.PAGE,
         order=50,
     ),

@@ -13,7 +13,7 @@ from orchestrator.measure.metrics import METRICS, metric, show
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known
 from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import change, direction, factor, is_wide, percent, runs, times
-from orchestrator.results.table.aggregate import LOSS, OTHER_LOSS, WRONG
+from orchestrator.results.table.aggregate import LOSS
 from orchestrator.results.table.baseline import (
     ENERGY,
     RUN_TIME,
@@ -46,7 +46,6 @@ _METRICS = {
 }
 _WORDS = {1: "faster", 0: "without a difference", -1: "slower"}
 _WIDE = "without a clear difference"
-_WRONG = (WRONG, OTHER_LOSS)
 Judged = tuple[Pair, Speed]
 
 
@@ -55,11 +54,7 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
 
     The sentences about pairs are grouped by model. The last sentence counts the other pairs.
     """
-    judged = [
-        (pair, pair.speed)
-        for pair in against
-        if pair.speed and not known.in_doubt(pair.new, pair.base) and pair.doubt not in _WRONG
-    ]
+    judged = [(pair, pair.speed) for pair in against if pair.speed and not pair.in_doubt]
     order = sorted(judged, key=lambda entry: -round(entry[1].ratio.value, 3))
     faster, alike, slower = ([entry for entry in order if direction(entry[1].ratio) == sign] for sign in _WORDS)
     slower.reverse()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.report.caveats import Doubt, DoubtKind, doubts
 from orchestrator.report.highlights.labels import Names
 from orchestrator.results.table.column_choice import Numbers, column
+from orchestrator.results.table.doubts import Doubt, doubts, forbid_claim
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
@@ -47,13 +47,8 @@ class Known:
     doubts: Sequence[Sequence[Doubt]]
 
     def in_doubt(self, *rows: int) -> bool:
-        """Return whether doubts forbid a claim about the speeds of these rows.
-
-        Other runs on the machine at the same time are not a doubt if their number is the same for all rows.
-        """
-        kinds = {doubt.kind for row in rows for doubt in self.doubts[row]}
-        neighbours = {self.numbers("neighbours", row) or 0 for row in rows}
-        return bool(kinds - {DoubtKind.PACKED}) or len(neighbours) > 1
+        """Return whether doubts forbid a claim about the speeds of these rows."""
+        return forbid_claim(self.doubts, self.numbers, *rows)
 
     def sentence(self, kind: HighlightKind, text: str, rows: Sequence[int]) -> Highlight:
         return Highlight(kind=kind, text=text, experiments=tuple(dict.fromkeys(self.ids[row] for row in rows)))

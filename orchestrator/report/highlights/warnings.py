@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.rank_files import LONG_CORE_WAIT
-from orchestrator.report.caveats import DoubtKind, different
 from orchestrator.report.highlights.highlight import MOST_OTHERS, Highlight, HighlightKind, Known
 from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import percent
 from orchestrator.results.table.aggregate import NOT_COMPARED
 from orchestrator.results.table.column_choice import column
+from orchestrator.results.table.doubts import DoubtKind, different
 
 _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns differently"}
 _OTHERS = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.measure.intervals import Ratio, ratio, widened
 from orchestrator.records import Caveat, CaveatKind, Status
-from orchestrator.results.table import aggregate, axes
+from orchestrator.results.table import aggregate, axes, doubts
 from orchestrator.results.table.axes import Match, references
 from orchestrator.results.table.column_choice import Numbers, column, for_people, number
 from orchestrator.results.table.references import FRAMEWORK, Reference
@@ -78,7 +78,7 @@ class Pair:
     """Two experiments that are compared. `loss` is the difference of the training losses as a share.
 
     `doubt` says what this difference makes doubtful. `loss` and `doubt` are None for framework configurations: the table already
-    has columns for both.
+    has columns for both. `in_doubt`: a speed of the pair is in doubt, so that nothing is claimed about `speed`.
     """
 
     match: Match
@@ -86,6 +86,7 @@ class Pair:
     memory: Memory | None
     loss: float | None = None
     doubt: str | None = None
+    in_doubt: bool = False
 
     @property
     def new(self) -> int:
@@ -101,6 +102,7 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
     numbers, runs = Numbers(table.experiments), ok_runs(table, (*STEADY_SPEEDS, *WHOLE_SPEEDS))
     trainers, with_steps = column(table.experiments, "trainer"), _with_steps(table)
     losses = {name: column(table.experiments, name) for name in _OF_LOSS}
+    doubted = doubts.doubts(table)
 
     def pair(match: Match) -> Pair:
         names = STEADY_SPEEDS if trainers[match.new] in with_steps else (*STEADY_SPEEDS, *WHOLE_SPEEDS)
@@ -110,7 +112,9 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
             speed = replace(speed, ratio=widened(speed.ratio, table.neighbour_cost))
         memory = _memory(numbers, match.new, match.base)
         difference, doubt = _loss(losses, match) if match.axis in table.arguments else (None, None)
-        return Pair(match=match, speed=speed, memory=memory, loss=difference, doubt=doubt)
+        in_doubt = doubt in (aggregate.WRONG, aggregate.OTHER_LOSS)
+        in_doubt = in_doubt or doubts.forbid_claim(doubted, numbers, match.new, match.base)
+        return Pair(match=match, speed=speed, memory=memory, loss=difference, doubt=doubt, in_doubt=in_doubt)
 
     measured = frozenset(row for row, values in enumerate(runs) if values)
     found = sorted(axes.matches(table, measured=measured), key=lambda match: (match.new, match.base))
@@ -121,13 +125,15 @@ def with_baseline(table: ResultsTable, named: Iterable[str] = ()) -> ResultsTabl
     """Return the table with the references of `--baseline`, and with COLUMNS relative to the references.
 
     The ratios in a reference's own row are 1. A reference without a pair gives a warning. Without names, the table gets the
-    columns if a scenario names a baseline, or if experiments are compared along an axis that is not the framework. Raise
-    SelectionError for a value that no experiment has.
+    columns if a scenario names a baseline, or if experiments are compared along an axis that is not the framework; then it has no
+    speed-up that is in doubt. Raise SelectionError for a value that no experiment has.
     """
     import pandas as pd
 
     table = replace(table, baseline=references(table, named))
     pairs = pairs_of(table)
+    if not table.baseline:
+        pairs = tuple(replace(pair, speed=None) if pair.in_doubt else pair for pair in pairs)
     columns = _columns(table, pairs) if any(_is_wanted(pair.match) for pair in pairs) else {}
     types = dict.fromkeys((COMPARED_WITH, DOUBT), "string")
     added = {

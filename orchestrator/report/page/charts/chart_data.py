@@ -16,10 +16,10 @@ from orchestrator.files.printable_text import counted
 from orchestrator.measure.intervals import Interval, mean_of_logs
 from orchestrator.measure.metrics import METRICS, metric
 from orchestrator.records import Device
-from orchestrator.report.caveats import doubts
 from orchestrator.report.page.texts import one_line
 from orchestrator.results.table.baseline import ENERGY, TIMES, ok_runs, pairs_of, shown_ranks
 from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES, column, for_people, number
+from orchestrator.results.table.doubts import doubts
 from orchestrator.results.table.references import FRAMEWORK
 from orchestrator.results.table.rows import ARGUMENT_FACTS, NO_FRAMEWORK, PREFIX, Value
 

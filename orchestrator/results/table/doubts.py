@@ -1,4 +1,4 @@
-"""Doubts about an experiment's speed. A report makes no claim about a speed that is in doubt.
+"""Doubts about an experiment's speed. No speed-up is shown, and no finding is written, about a speed that is in doubt.
 
 The doubts come from the caveats in the records of runs, and from the table's columns about the loss and about neighbours.
 Neighbours are other runs on the machine at the same time. Nothing is measured again. A power cap is not a doubt, because it is
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.records import Caveat, CaveatKind
 from orchestrator.results.table import aggregate
-from orchestrator.results.table.column_choice import column, number
+from orchestrator.results.table.column_choice import Numbers, column, number
 from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
@@ -59,6 +59,16 @@ def doubts(table: ResultsTable) -> list[tuple[Doubt, ...]]:
     """Return a list with an entry for each row of `experiments`: the doubts about its speed."""
     columns = (column(table.experiments, name) for name in ("doubt", "neighbours", "runs_ok"))
     return [tuple(_of_row(*row)) for row in zip(*columns, table.caveats, strict=True)]
+
+
+def forbid_claim(found: Sequence[Sequence[Doubt]], numbers: Numbers, *rows: int) -> bool:
+    """Return whether the doubts in `found` (of `doubts`) forbid a claim about the speeds of these rows.
+
+    Other runs on the machine at the same time are not a doubt if their number is the same for all rows.
+    """
+    kinds = {doubt.kind for row in rows for doubt in found[row]}
+    neighbours = {numbers("neighbours", row) or 0 for row in rows}
+    return bool(kinds - {DoubtKind.PACKED}) or len(neighbours) > 1
 
 
 def _of_row(loss: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat]) -> Iterator[Doubt]:
