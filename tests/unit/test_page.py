@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.files.printable_text import counted
+from orchestrator.records import Caveat, CaveatKind
 from orchestrator.report.highlights import Highlight, HighlightKind, highlights
 from orchestrator.report.page import folders, report_page, runs, shell, table_data, texts
 from orchestrator.report.page.charts import bars, chart_data, colours, curves, parts
@@ -198,9 +199,11 @@ def test_whiskers_are_the_intervals_over_runs(table: ResultsTable, known: list[C
         if cell.id in intervals:
             interval = cell.intervals["tokens_per_s"]
             assert (interval.low, interval.high) == pytest.approx(intervals[cell.id])
-    trace = bars.throughput(known, "Model").views[0].figure["data"][0]
     first = known[0]
-    row = trace["x"].index(texts.rounded(first.numbers["tokens_per_s"]))
+    value = texts.rounded(first.numbers["tokens_per_s"])
+    drawn = [one for one in bars.throughput(known, "Model").views[0].figure["data"] if one["type"] == "bar"]
+    (trace,) = [one for one in drawn if value in one["x"]]
+    row = trace["x"].index(value)
     assert trace["x"][row] + trace["error_x"]["array"][row] == pytest.approx(intervals[first.id][1], rel=1e-4)
 
 
@@ -209,7 +212,7 @@ def test_a_failed_run_stands_in_its_place_with_its_kind(known: list[Cell]) -> No
     said = {text for _, figure in views(bars.throughput(known, "Model")) for text in figure["data"][-1]["text"]}
     assert any("✕ oom_cuda" in text for text in said)
     rows = [row for view in bars.throughput(known, "Model").views if view.at[0] == missing.panel for row in view.rows]
-    assert (missing.name, str(missing.gpus), "-", "-", "-", "failed: oom_cuda") in rows
+    assert (missing.name, str(missing.gpus), "-", "-", "-", "0", "failed: oom_cuda") in rows
 
 
 def test_a_ratio_is_the_reports_own(table: ResultsTable) -> None:
@@ -233,6 +236,42 @@ def test_any_axis_has_its_names_and_ratios_in_the_charts() -> None:
     assert "× is the ratio to optim sgd with otherwise equal settings" in chart.reading
     assert [row[4] for row in chart.views[0].rows] == ["1.30×", "-"]
     assert bars.times(found, "Model").views == ()
+
+
+def test_runs_are_dots_and_what_is_in_doubt_is_marked_in_every_chart() -> None:
+    memory = {"peak_allocated_bytes": 2**30}
+    cold = Caveat(kind=CaveatKind.COLD_FIRST_RUN, detail="it is clearly slower than the others")
+    not_level = Caveat(kind=CaveatKind.NOT_LEVEL, detail="its last 20 steps are slower")
+    of_baseline = [{**run, **memory} for run in speeds(100.0, 102.0)]
+    table = made_table(
+        Made(runs=of_baseline),
+        Made(framework="new", runs=[{**of_baseline[0], "tokens_per_s": 140.0}], warnings=(not_level,)),
+    )
+    first = table.runs["warnings"].index[0]
+    table.runs.loc[first, "warnings"] = cold.sentence
+    base, new = chart_data.read(table, most=10)
+    assert (base.of_runs["tokens_per_s"], base.of_cold_run["tokens_per_s"]) == ([102.0], [100.0])
+    assert (new.in_doubt, new.claimed, new.speedup) == (True, False, None)
+    data = bars.throughput([base, new], "Model").views[0].figure["data"]
+    assert [shape for one in data if one["type"] == "bar" for shape in one["marker"]["pattern"]["shape"]] == ["/", ""]
+    dots = {one["name"]: (one["x"], one["marker"]["symbol"]) for one in data if one.get("mode") == "markers"}
+    assert dots == {"run": ([102.0, 140.0], "circle"), "cold first run": ([100.0], "circle-open")}
+    assert data[-1]["text"] == ["\xa0101 · n=1 · first run cold", "\xa0140 · n=1 · ⚠ not steady"]
+    (view,) = curves.tradeoff([base, new], "Model").views
+    assert view.summary == "2 points; on the front: baseline."
+    symbols = {one["name"]: one["marker"]["symbol"] for one in view.figure["data"] if one.get("mode") == "markers"}
+    assert symbols == {"baseline": ["circle"], "new": ["square-open"]}
+
+
+def test_a_choice_has_one_colour_on_the_page(known: list[Cell]) -> None:
+    places = {cell.choice: cell.place for cell in known}
+    assert len(set(places.values())) == len(places)
+    assert all(cell.place == places[cell.choice] for cell in known)
+    for chart in (bars.throughput(known, "Model"), curves.tradeoff(known, "Model")):
+        for view in chart.views:
+            for trace in view.figure["data"]:
+                if trace["type"] == "scatter" and trace["name"] in places:
+                    assert trace["marker"]["color"] == colours.colour(places[trace["name"]])
 
 
 def test_experiments_without_tokens_have_a_chart_of_times() -> None:

@@ -77,9 +77,10 @@ GPU = (
     ),
     _steady(
         "energy_per_real_token_j",
-        "J/token",
+        "energy/token",
         "energy_j ÷ tokens of the same steps, padding not counted.",
         unit="J/token",
+        show=Show.JOULES,
         direction=Direction.LOWER,
         by_ratio=True,
         leaves_out="The host's energy.",

@@ -30,6 +30,7 @@ class Show(StrEnum):
     COUNT = "count"
     MAGNITUDE = "magnitude"
     SECONDS = "seconds"
+    JOULES = "joules"
     BYTES = "bytes"
     MIB = "mib"
     SHARE = "share"

@@ -41,6 +41,10 @@ def _seconds(value: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
 
 
+def _joules(value: float) -> str:
+    return f"{value * 1000:.3g} mJ" if abs(value) < 1 else f"{value:.4g} J"
+
+
 def _bytes(value: float) -> str:
     for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if abs(value) >= size:
@@ -61,6 +65,7 @@ _FORMATS: dict[Show, Callable[[float], str]] = {
     Show.COUNT: _count,
     Show.MAGNITUDE: _magnitude,
     Show.SECONDS: _seconds,
+    Show.JOULES: _joules,
     Show.BYTES: _bytes,
     Show.MIB: lambda value: _bytes(value * MIB),
     Show.SHARE: _share,

@@ -221,8 +221,11 @@ def _no_partner(reference: Reference) -> str:
     return f"no experiment has a partner that differs only in {what}"
 
 
-def ok_runs(table: ResultsTable, names: Iterable[str]) -> list[dict[str, list[float]]]:
-    """Return for each experiment the values above 0 of its runs. The last try of a repeat counts if it ended ok; no other does."""
+def ok_runs(table: ResultsTable, names: Iterable[str], *, cold: bool = False) -> list[dict[str, list[float]]]:
+    """Return for each experiment the values above 0 of its runs. The last try of a repeat counts if it ended ok; no other does.
+
+    With `cold`, return instead the values of the first runs that were left out because they were cold.
+    """
     runs, experiments = table.runs, table.experiments
     row_of = {key: row for row, key in enumerate(zip(*(column(experiments, name) for name in KEY), strict=True))}
     keys = list(zip(*(column(runs, name) for name in KEY), strict=True))
@@ -231,8 +234,9 @@ def ok_runs(table: ResultsTable, names: Iterable[str]) -> list[dict[str, list[fl
     for at, (key, repeat, attempt) in enumerate(tries):
         last[key, repeat] = max(last.get((key, repeat), (0.0, at)), (number(attempt) or 0.0, at))
     status, warnings = column(runs, "status"), column(runs, "warnings")
-    cold = [any(map(_is_on_cold_run, str(text or "").splitlines())) for text in warnings]
-    counted = [at for _, at in last.values() if status[at] == Status.OK.value and keys[at] in row_of and not cold[at]]
+    was_cold = [any(map(_is_on_cold_run, str(text or "").splitlines())) for text in warnings]
+    ended_ok = (at for _, at in last.values() if status[at] == Status.OK.value and keys[at] in row_of)
+    counted = [at for at in ended_ok if was_cold[at] is cold]
     by_row: list[dict[str, list[float]]] = [{} for _ in range(len(experiments))]
     for name in names:
         values = column(runs, name)

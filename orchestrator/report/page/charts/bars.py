@@ -6,15 +6,25 @@ right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.intervals import Interval
-from orchestrator.measure.metrics import metric
+from orchestrator.measure.metrics import Show, metric
 from orchestrator.report.page.charts import colours
-from orchestrator.report.page.charts.chart import Chart, Figure, Trace, View, error_bars, in_stretches
+from orchestrator.report.page.charts.chart import (
+    Chart,
+    Figure,
+    Trace,
+    View,
+    error_bars,
+    in_stretches,
+    scale_of,
+    scatter,
+)
 from orchestrator.report.page.charts.chart_data import (
     ALL,
     SPEEDS,
@@ -31,9 +41,11 @@ from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_lin
 from orchestrator.results.table.baseline import ENERGY, TIMES
 
 MOST_BARS_PER_ROW = 6
-_BAR, _GAP = 17, 12
+_BAR, _GAP = 19, 12
 # The length of the axis, relative to the longest bar. The difference is space for the words to the right of the bar.
-_ROOM, _NARROW_ROOM = 1.3, 1.75
+_ROOM, _NARROW_ROOM = 1.4, 2.1
+# The opacity of the bars of the smallest GPU count; those of the largest are opaque.
+_LIGHTEST = 0.6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +66,17 @@ class _Bar:
         return self.cell.intervals.get(self.metric)
 
     @property
+    def runs(self) -> Sequence[float]:
+        return self.cell.of_runs.get(self.metric, ())
+
+    @property
+    def cold(self) -> Sequence[float]:
+        return self.cell.of_cold_run.get(self.metric, ())
+
+    @property
     def end(self) -> float:
-        """Return the end of the bar, or of its whisker if it has one."""
-        return self.interval.high if self.interval else self.value or 0.0
+        """Return the end of the bar, its whisker or its dots."""
+        return max(self.interval.high if self.interval else self.value or 0.0, *self.runs, *self.cold, 0.0)
 
     @property
     def numbers(self) -> tuple[str, str, str]:
@@ -71,15 +91,18 @@ class _Bar:
         failure = f"{self.cell.status}: {self.cell.kind}" if self.cell.kind else self.cell.status
         return ", ".join([*self.cell.doubts, *([failure] if self.cell.ended_badly else [])])
 
-    @property
-    def words(self) -> str:
-        """Return the words to the right of the bar."""
+    def words(self, *, with_gpus: bool, narrow: bool = False) -> str:
+        """Return the words to the right of the bar. `with_gpus` puts the number of GPUs first. `narrow` is for a phone."""
         doubts = [f"⚠ {doubt}" for doubt in self.cell.doubts]
         failure = f"✕ {self.cell.kind or self.cell.status}" if self.cell.ended_badly else ""
+        where = self.cell.where if with_gpus else ""
         if self.value is None:
-            return " · ".join(filter(None, (failure, *doubts)))
+            return " · ".join(filter(None, (where, failure, *doubts)))
         value, _, ratio = self.numbers
-        return " · ".join(filter(None, (value, ratio.strip("-"), *doubts, failure and f"{failure} in some runs")))
+        count = f"n={len(self.runs)}" if self.runs and not narrow else ""
+        cold = "first run cold" if self.cold else ""
+        failed = failure and f"{failure} in some runs"
+        return " · ".join(filter(None, (where, value, count, ratio.strip("-"), cold, *doubts, failed)))
 
     @property
     def hover(self) -> str:
@@ -94,7 +117,9 @@ def throughput(cells: Sequence[Cell], facet: str) -> Chart:
     """Return the chart of each row's speed with its interval over runs. A row has a bar for each GPU count."""
     name = first_measured(cells, SPEEDS)
     drawn = [cell for cell in cells if name in cell.numbers]
-    reading = f"Longer is faster. {_WHISKERS}{_baseline(drawn)}A cross marks a run that failed."
+    reading = (
+        f"Longer is faster. {_WHISKERS}{_baseline(drawn)}A hatched bar is in doubt. A cross marks a run that failed."
+    )
     title = "Throughput" if name is None else f"Throughput, {_axis(name)}"
     views = _compared(cells, name) if name else ()
     return Chart(id="throughput", title=title, reading=reading, facets=_facets(cells, facet), views=tuple(views))
@@ -118,7 +143,7 @@ def energy(cells: Sequence[Cell], facet: str) -> Chart:
     return Chart(id="energy", title="Energy per token", reading=reading, facets=_facets(cells, facet), views=views)
 
 
-_WHISKERS = "Whiskers are 95 % intervals over runs; a single run has none. "
+_WHISKERS = "Each dot is a run (a hollow one was cold and does not count); whiskers are 95 % intervals over runs. "
 
 
 def _baseline(cells: Sequence[Cell]) -> str:
@@ -132,9 +157,8 @@ def _facets(cells: Sequence[Cell], facet: str) -> tuple[str, ...]:
     return facet, noun(cells), "Rows"
 
 
-def _axis(name: str) -> str:
-    known = metric(name)
-    unit = known.unit or known.label
+def _axis(name: str, unit: str | None = None) -> str:
+    unit = unit or metric(name).unit or metric(name).label
     return f"{unit}, without padding" if name == "real_tokens_per_s" else unit
 
 
@@ -174,14 +198,14 @@ def _comparison(
     rows = {row: place for place, row in enumerate(names)}
     bars = [_Bar(row=rows[cell.name], cell=cell, metric=name, ratio=_ratio(cell, name, known)) for cell in cells]
     table = [
-        (one_line(bar.cell.name), str(bar.cell.gpus), *bar.numbers, bar.remarks)
+        (one_line(bar.cell.name), str(bar.cell.gpus), *bar.numbers, str(len(bar.runs)), bar.remarks)
         for bar in sorted(bars, key=lambda bar: (bar.row, bar.cell.gpus))
     ]
     return View(
         at=at,
         figure=_figure(names, [[bar for bar in bars if bar.cell.gpus == count] for count in gpu_counts(cells)], name),
         summary=_summary(len(names), cells, name),
-        columns=("row", "GPUs", metric(name).label, "95 % interval", "to the baseline", "remarks"),
+        columns=("row", "GPUs", metric(name).label, "95 % interval", "to the baseline", "runs", "remarks"),
         rows=tuple(table),
     )
 
@@ -195,16 +219,17 @@ def _summary(rows: int, cells: Sequence[Cell], name: str) -> str:
         parts.append(f"highest {ends[-1]}, lowest {ends[0]}" if len(ends) > 1 else ends[0])
     if failed:
         parts.append(f"{failed} failed")
-    return f"{'; '.join(parts)} ({_axis(name)})."
+    unit = "" if metric(name).show in (Show.SECONDS, Show.JOULES) else f" ({_axis(name)})"
+    return f"{'; '.join(parts)}{unit}."
 
 
 def _ratio(cell: Cell, name: str, known: Mapping[Key, Cell]) -> float | None:
     """Return the ratio to the baseline.
 
     For a speed or a time, the ratio is computed from all runs, as in the findings. For any other metric, it is a ratio of
-    means.
+    means. Return None if a speed of the two experiments is in doubt.
     """
-    if name in (*SPEEDS, *TIMES) and cell.speedup is not None:
+    if not cell.claimed or name in (*SPEEDS, *TIMES):
         return cell.speedup
     partner = known.get(cell.base) if cell.base else None
     base = partner.numbers.get(name) if partner else None
@@ -214,36 +239,65 @@ def _ratio(cell: Cell, name: str, known: Mapping[Key, Cell]) -> float | None:
 def _figure(names: Sequence[str], groups: Sequence[Sequence[_Bar]], name: str) -> Figure:
     """Return the figure. The bars of several GPU counts are next to each other, and words are to their right."""
     longest = max((bar.end for bars in groups for bar in bars), default=0.0) or 1
+    factor, unit = scale_of(name, longest)
     row_px = len(groups) * _BAR + _GAP
+    width = 1 - _GAP / row_px
+    offsets = [(place - (len(groups) - 1) / 2) * width / len(groups) for place in range(len(groups))]
+    placed = [(bar, bar.row + offset) for offset, bars in zip(offsets, groups, strict=True) for bar in bars]
+    opacities = [1 - (1 - _LIGHTEST) * place / max(1, len(groups) - 1) for place in reversed(range(len(groups)))]
+    words, narrow_words = (
+        [for_plotly(bar.words(with_gpus=len(groups) > 1, narrow=narrow)) for bar, _ in placed]
+        for narrow in (False, True)
+    )
     return row_figure(
         names,
-        [*(_bars(place, bars) for place, bars in enumerate(groups)), _words_behind(groups)],
-        x_title=for_plotly(_axis(name)),
-        x_range=(0, longest * _ROOM),
-        narrow_range=(0, longest * _NARROW_ROOM),
+        [
+            *chain.from_iterable(_bars(at, bars, factor, opacities[at]) for at, bars in enumerate(groups)),
+            *_dots(placed, name, factor),
+            texts(words, [(bar.end * factor, at) for bar, at in placed]),
+        ],
+        x_title=for_plotly(_axis(name, unit)),
+        x_range=(0, longest * factor * _ROOM),
+        narrow_range=(0, longest * factor * _NARROW_ROOM),
+        narrow_words=narrow_words,
         row_px=row_px,
-        legend=len(groups) > 1,
         barmode="group",
         bargap=_GAP / row_px,
         xaxis={"tickformat": "~s" if name in SPEEDS else "~g"},
     )
 
 
-def _bars(place: int, bars: Sequence[_Bar]) -> Trace:
-    drawn = sorted((bar for bar in bars if bar.value is not None), key=lambda bar: bar.row)
-    values, intervals = {bar.row: bar.value or 0.0 for bar in drawn}, [bar.interval for bar in drawn]
-    more: Trace = {"offsetgroup": str(place), "marker": colours.bar(place)}
-    if any(intervals):
-        more["error_x"] = error_bars(values.values(), intervals, thickness=1.25, width=3)
-    return row_bars(bars[0].cell.where, values, [bar.hover for bar in drawn], **more)
+def _bars(group: int, bars: Sequence[_Bar], factor: float, opacity: float) -> Iterator[Trace]:
+    """Yield the bars of one GPU count, in a trace for each choice. A bar in doubt is hatched."""
+    measured = sorted((bar for bar in bars if bar.value is not None), key=lambda bar: bar.row)
+    for place in dict.fromkeys(bar.cell.place for bar in measured):
+        drawn = [bar for bar in measured if bar.cell.place == place]
+        values, intervals = {bar.row: (bar.value or 0.0) * factor for bar in drawn}, [bar.interval for bar in drawn]
+        marker = {
+            "color": colours.colour(place),
+            "opacity": round(opacity, 2),
+            "pattern": colours.in_doubt([bar.cell.in_doubt for bar in drawn]),
+            "line": {"width": 0},
+        }
+        more: Trace = {"offsetgroup": str(group), "marker": marker}
+        if any(intervals):
+            whisker = {"thickness": 1.25, "width": 3}
+            more["error_x"] = error_bars([bar.value or 0.0 for bar in drawn], intervals, factor=factor, **whisker)
+        yield row_bars(drawn[0].cell.where, values, [bar.hover for bar in drawn], **more)
 
 
-def _words_behind(groups: Sequence[Sequence[_Bar]]) -> Trace:
-    """Return a trace that contains only texts: the words to the right of all bars."""
-    width = 1 - _GAP / (len(groups) * _BAR + _GAP)
-    words, ends = [], []
-    for place, bars in enumerate(groups):
-        offset = (place - (len(groups) - 1) / 2) * width / len(groups)
-        words += [for_plotly(bar.words) for bar in bars]
-        ends += [(bar.end, bar.row + offset) for bar in bars]
-    return texts(words, ends)
+def _dots(placed: Sequence[tuple[_Bar, float]], name: str, factor: float) -> Iterator[Trace]:
+    """Yield the dots of the runs: full if the run counts, hollow if it was cold."""
+    counted_runs = [(value, at) for bar, at in placed for value in bar.runs]
+    cold_runs = [(value, at) for bar, at in placed for value in bar.cold]
+    for label, symbol, points in (("run", "circle", counted_runs), ("cold first run", "circle-open", cold_runs)):
+        if points:
+            yield scatter(
+                "markers",
+                label,
+                [(value * factor, at) for value, at in points],
+                marker={"color": colours.INK, "symbol": symbol, "size": 5, "opacity": 0.8},
+                hovertext=[for_plotly(f"one {label}: {shown(name, value)}") for value, _ in points],
+                hoverinfo="text",
+                showlegend=False,
+            )

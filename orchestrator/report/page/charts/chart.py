@@ -1,7 +1,8 @@
 """A chart of a page. Each of its views is a Plotly figure, and a table of the same numbers. Pure.
 
 A figure is a plain dict in the form of Plotly's JSON (`data`, `layout`) with two additions. Colours are names of the theme
-(`colours`). On a phone, the values in `narrow` replace the usual values: `ticktext`, and the `range` of the x axis.
+(`colours`). On a phone, the values in `narrow` replace the usual values: `ticktext`, the `range` of the x axis, and the `words`
+next to bars.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from orchestrator.measure.intervals import Interval
+from orchestrator.measure.metrics import Show, metric
 from orchestrator.report.page.charts import colours
 from orchestrator.report.page.texts import for_plotly, rounded
 
@@ -95,6 +97,14 @@ def figure(traces: Sequence[Trace], *, narrow: dict[str, Any] | None = None, **o
     return {"data": [*traces], "layout": layout(**of_layout), "narrow": narrow or {}}
 
 
+def scale_of(name: str, largest: float) -> tuple[float, str]:
+    """Return the factor of an axis for values of a metric, and its unit. Times and energies below 1 are drawn in ms and mJ."""
+    known = metric(name)
+    unit = known.unit or known.label
+    small = largest < 1 and known.show in (Show.SECONDS, Show.JOULES)
+    return (1000.0, f"m{unit}") if small else (1.0, unit)
+
+
 def axis_title(text: str) -> dict[str, Any]:
     return {"text": text, "standoff": 10, "font": {"size": 12, "color": colours.MUTED}}
 
@@ -138,13 +148,18 @@ def band(begin: float | None, end: float | None) -> dict[str, Any]:
     }
 
 
-def error_bars(values: Iterable[float], intervals: Iterable[Interval | None], **style: object) -> dict[str, Any]:
-    """Return the whiskers of a trace. They go from each value to the ends of its interval, if it has an interval."""
+def error_bars(
+    values: Iterable[float], intervals: Iterable[Interval | None], *, factor: float = 1.0, **style: object
+) -> dict[str, Any]:
+    """Return the whiskers of a trace. They go from each value to the ends of its interval, if it has an interval.
+
+    `factor` is the factor of the axis (`scale_of`).
+    """
     both = list(zip(values, intervals, strict=True))
     return {
         **{"type": "data", "symmetric": False, "color": colours.INK, **style},
-        "array": [rounded(interval.high - value) if interval else None for value, interval in both],
-        "arrayminus": [rounded(value - interval.low) if interval else None for value, interval in both],
+        "array": [rounded((interval.high - value) * factor) if interval else None for value, interval in both],
+        "arrayminus": [rounded((value - interval.low) * factor) if interval else None for value, interval in both],
     }
 
 

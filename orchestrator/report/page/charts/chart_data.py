@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,8 @@ from orchestrator.measure.metrics import METRICS, metric
 from orchestrator.records import Device
 from orchestrator.report.page.texts import one_line
 from orchestrator.results.table.baseline import ENERGY, TIMES, ok_runs, pairs_of, shown_ranks
-from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES, column, for_people, number
-from orchestrator.results.table.doubts import doubts
+from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES, Numbers, column, for_people, number
+from orchestrator.results.table.doubts import doubts, forbid_claim
 from orchestrator.results.table.references import FRAMEWORK
 from orchestrator.results.table.rows import ARGUMENT_FACTS, NO_FRAMEWORK, PREFIX, Value
 
@@ -45,9 +45,11 @@ class Cell:
     """One experiment. Its key is its id and the name of its results folder (None if there is only one folder).
 
     `rest` is its name without the framework. `numbers` maps a column to the value. `intervals` are intervals over its runs.
-    `doubts` are doubts about its speed. `base` is the key of the experiment with which it is compared. `speedup` is its speed
-    divided by the speed of `base`. If these two experiments differ in an argument, and not in the framework, `setting` is this
-    argument with its value, such as `optim sgd`.
+    `of_runs` maps a column to the values of its runs, and `of_cold_run` to the value of a cold first run that was left out.
+    `doubts` are doubts about its speed; `in_doubt`: they forbid a claim about it. `base` is the key of the experiment with which it
+    is compared. `speedup` is its speed divided by the speed of `base`, if it may be claimed (`claimed`). If these two experiments
+    differ in an argument, and not in the framework, `setting` is this argument with its value, such as `optim sgd`. `place` is the
+    place of its choice among the colours of the page.
     """
 
     results: str | None
@@ -62,9 +64,14 @@ class Cell:
     doubts: tuple[str, ...]
     numbers: Mapping[str, float]
     intervals: Mapping[str, Interval]
+    of_runs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    of_cold_run: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    in_doubt: bool = False
     setting: str = ""
     base: Key | None = None
+    claimed: bool = True
     speedup: float | None = None
+    place: int = 0
 
     @property
     def key(self) -> Key:
@@ -109,9 +116,10 @@ def read(table: ResultsTable, *, most: int) -> list[Cell]:
     columns = _columns(frame)
     frameworks, counts = map(_word, columns("framework_config")), map(_count, columns("num_gpus"))
     alike = list(zip(_panels(columns), frameworks, counts, strict=True))
-    rests, doubted = _rests(columns, alike, table), doubts(table)
+    rests, doubted, all_numbers = _rests(columns, alike, table), doubts(table), Numbers(table.experiments)
     numbers = {name: columns(name) for name in METRICS if name in frame}
-    intervals = _intervals(table, most)
+    names = [name for name in (*SPEEDS, *TIMES, ENERGY) if name in table.runs]
+    of_runs, of_cold_runs = ok_runs(table, names), ok_runs(table, names, cold=True)
     cells = [
         Cell(
             results=_word(columns("results")[at]) or None,
@@ -125,11 +133,20 @@ def read(table: ResultsTable, *, most: int) -> list[Cell]:
             kind=_word(columns("failure_kind")[at]) or None,
             doubts=tuple(doubt.kind.value for doubt in doubted[at]),
             numbers={name: v for name, values in numbers.items() if (v := number(values[at])) is not None},
-            intervals=intervals[at],
+            intervals=_intervals(of_runs[at]),
+            of_runs=of_runs[at],
+            of_cold_run=of_cold_runs[at],
+            in_doubt=forbid_claim(doubted, all_numbers, at),
         )
         for at, (panel, framework, gpus) in enumerate(alike)
     ]
-    return _in_fewer_panels(_with_unique_names(_with_baselines(cells, table)))
+    return _in_fewer_panels(_with_unique_names(_with_places(_with_baselines(cells, table))))
+
+
+def _with_places(cells: Sequence[Cell]) -> list[Cell]:
+    """Give each choice its own place among the colours, which is the same in all charts of the page."""
+    places = {choice: place for place, choice in enumerate(dict.fromkeys(cell.choice for cell in cells))}
+    return [replace(cell, place=places[cell.choice]) for cell in cells]
 
 
 def _with_baselines(cells: Sequence[Cell], table: ResultsTable) -> list[Cell]:
@@ -142,8 +159,9 @@ def _with_baselines(cells: Sequence[Cell], table: ResultsTable) -> list[Cell]:
             if axis != FRAMEWORK and row < len(cells) and pair.match.rank == ranks[row]:
                 paired[row] = replace(paired[row], setting=_setting(axis, columns(axis)[row]))
         if max(pair.new, pair.base) < len(cells) and pair.match.rank == ranks[pair.new]:
-            speedup = pair.speed.ratio.value if pair.speed else None
-            paired[pair.new] = replace(paired[pair.new], base=cells[pair.base].key, speedup=speedup)
+            claimed = not pair.in_doubt
+            speedup = pair.speed.ratio.value if pair.speed and claimed else None
+            paired[pair.new] = replace(paired[pair.new], base=cells[pair.base].key, claimed=claimed, speedup=speedup)
     return paired
 
 
@@ -151,17 +169,10 @@ def _setting(name: str, value: Value) -> str:
     return f"{metric(name).label.removeprefix(PREFIX)} {_word(value) or '-'}"
 
 
-def _intervals(table: ResultsTable, most: int) -> list[dict[str, Interval]]:
-    """Return, for each experiment, the intervals over its runs that ended ok. A metric needs at least two values."""
-    names = [name for name in (*SPEEDS, *TIMES, ENERGY) if name in table.runs]
-    return [
-        {
-            name: interval
-            for name, values in runs.items()
-            if len(values) > 1 and (interval := mean_of_logs(values).interval) is not None
-        }
-        for runs in ok_runs(table, names)[:most]
-    ]
+def _intervals(of_runs: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
+    """Return the intervals over an experiment's runs. A metric needs at least two values."""
+    found = {name: mean_of_logs(values).interval for name, values in of_runs.items() if len(values) > 1}
+    return {name: interval for name, interval in found.items() if interval is not None}
 
 
 def panel_word(frame: pd.DataFrame) -> str:

@@ -8,6 +8,8 @@ symbol, dash or pattern. The ninth series has the colour of the first, and anoth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 COLOURS = 8
 
 SYMBOLS = (
@@ -36,6 +38,12 @@ def pattern(place: int) -> dict[str, str | float]:
     """Return the pattern over a bar's colour, for Plotly's `marker`."""
     shape = PATTERNS[place % len(PATTERNS)]
     return {"shape": shape, "fillmode": "overlay", "fgcolor": PAPER, "fgopacity": 0.45, "size": 6, "solidity": 0.3}
+
+
+def in_doubt(doubts: Sequence[bool]) -> dict[str, object]:
+    """Return the pattern of bars, for Plotly's `marker`: a bar in doubt is hatched."""
+    shapes = ["/" if doubt else "" for doubt in doubts]
+    return {"shape": shapes, "fillmode": "overlay", "fgcolor": PAPER, "fgopacity": 0.75, "size": 7, "solidity": 0.45}
 
 
 def bar(place: int) -> dict[str, object]:

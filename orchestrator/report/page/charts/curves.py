@@ -101,8 +101,8 @@ def _scaling_line(place: int, line: Sequence[Cell]) -> Trace:
         "lines+markers",
         line[0].name,
         [(cell.gpus, cell.numbers[EFFICIENCY]) for cell in line],
-        line={"color": colours.colour(place), "dash": colours.dash(place), "width": 2},
-        marker=marker(place, size=9),
+        line={"color": colours.colour(line[0].place), "dash": colours.dash(place), "width": 2},
+        marker=marker(place, size=9, color=colours.colour(line[0].place)),
         hovertext=[*map(lines_for_plotly, hover)],
         hoverinfo="text",
     )
@@ -115,15 +115,15 @@ def tradeoff(cells: Sequence[Cell], facet: str) -> Chart:
     if speed and need:
         both = [cell for cell in cells if speed in cell.numbers and need in cell.numbers]
         for panel, part in by_panel(both).items():
-            counts, choices = gpu_counts(part), [(ALL, part)]
-            if len(counts) > 1:
-                choices += [(str(count), of_gpus(part, count)) for count in counts]
+            counts = gpu_counts(part)
+            choices = [(str(count), of_gpus(part, count)) for count in counts] if len(counts) > 1 else [(ALL, part)]
             views += [
                 _tradeoff_view((panel, choice), drawn, speed, need) for choice, drawn in choices if len(drawn) > 1
             ]
     reading = (
         "Higher is faster, further left needs less memory. The line is the Pareto front: no point is both faster and smaller than "
-        "a point on it. For every point below the line, a point on the line is better."
+        "a point on it. For every point below the line, a point on the line is better. A hollow point is in doubt, and not on the "
+        "front."
     )
     facets = (facet, noun(cells))
     return Chart(id="tradeoff", title="Throughput against memory", reading=reading, facets=facets, views=tuple(views))
@@ -148,12 +148,13 @@ def _gib(cell: Cell, need: str) -> float:
 
 def _tradeoff_view(at: tuple[str, ...], cells: Sequence[Cell], speed: str, need: str) -> View:
     points = [(_gib(cell, need), cell.numbers[speed]) for cell in cells]
-    best, names = front(points), row_names(cells)
+    trusted = [n for n, cell in enumerate(cells) if not cell.in_doubt]
+    best, names = [trusted[n] for n in front([points[n] for n in trusted])], row_names(cells)
     choices = list(dict.fromkeys(cell.choice for cell in cells))
     traces = [_front_line([points[place] for place in best])]
-    for place, choice in enumerate(choices):
+    for choice in choices:
         dots = [(cell, point) for cell, point in zip(cells, points, strict=True) if cell.choice == choice]
-        traces.append(_dots(place, choice, dots, (speed, need)))
+        traces.append(_dots(choice, dots, (speed, need)))
     traces.append(_front_names([(names[n], points[n]) for n in best]))
     drawing = figure(
         traces,
@@ -164,15 +165,16 @@ def _tradeoff_view(at: tuple[str, ...], cells: Sequence[Cell], speed: str, need:
         xaxis={"range": _reach([x for x, _ in points], before=0.3, behind=0.06)},
         yaxis={"tickformat": "~s", "range": _reach([y for _, y in points], before=0.08, behind=0.15)},
     )
+    on_front = [one_line(names[n], width=60) for n in best[:6]]
     table = []
     for n, cell in enumerate(cells):
         values = (shown(need, cell.numbers[need]), shown(speed, cell.numbers[speed]))
-        table.append((one_line(cell.name), *values, "yes" if n in best else ""))
+        table.append((one_line(cell.name), *values, "yes" if n in best else "", ", ".join(cell.doubts)))
     return View(
         at=at,
         figure=drawing,
-        summary=f"{counted(len(cells), 'point')}; on the front: {', '.join(one_line(names[n], width=60) for n in best[:6])}.",
-        columns=("row", metric(need).label, metric(speed).label, "on the front"),
+        summary=f"{counted(len(cells), 'point')}; on the front: {', '.join(on_front) or 'none'}.",
+        columns=("row", metric(need).label, metric(speed).label, "on the front", "remarks"),
         rows=tuple(table),
     )
 
@@ -200,16 +202,18 @@ def _front_names(named: Sequence[tuple[str, tuple[float, float]]]) -> Trace:
     return words_at(names, [point for _, point in chosen], at="top left", meta=WIDE)
 
 
-def _dots(place: int, choice: str, dots: Sequence[tuple[Cell, tuple[float, float]]], names: tuple[str, str]) -> Trace:
+def _dots(choice: str, dots: Sequence[tuple[Cell, tuple[float, float]]], names: tuple[str, str]) -> Trace:
     hover = [
         [cell.full_name, *(f"{metric(name).label}: {shown(name, cell.numbers[name])}" for name in names), cell.id]
         for cell, _ in dots
     ]
+    style = marker(dots[0][0].place, size=11, line={"color": colours.PAPER, "width": 1})
+    style["symbol"] = [f"{style['symbol']}{'-open' if cell.in_doubt else ''}" for cell, _ in dots]
     return scatter(
         "markers",
         choice,
         [point for _, point in dots],
-        marker=marker(place, size=11, line={"color": colours.PAPER, "width": 1}),
+        marker=style,
         hovertext=[*map(lines_for_plotly, hover)],
         hoverinfo="text",
     )

@@ -19,6 +19,7 @@ from orchestrator.report.page.charts.chart import (
     level,
     marker,
     note,
+    scale_of,
     scatter,
     upright,
 )
@@ -58,42 +59,54 @@ def step_times(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
 
 
 def _steps_view(at: tuple[str, str], steps: Steps) -> View:
-    rest = [value for _, value in steps.points[1:]] or [steps.first[1]]
-    top, bottom = max(rest), min(rest)
+    top, bottom = _level(steps)
     off_scale = steps.first[1] > _OFF_SCALE * top
     room = max(top - bottom, top * 0.02) * 0.15
     upper = top + 2 * room if off_scale else max(top, steps.first[1]) + room
-    margin = max(0.5, 0.015 * len(rest))
+    margin = max(0.5, 0.015 * max(1, len(steps.points) - 1))
     begin = steps.first[0] - margin
+    factor, unit = scale_of("step_time_s", top)
+
+    def scaled(points: Sequence[Point]) -> list[Point]:
+        return [(x, y * factor) for x, y in points]
+
+    first = (steps.first[0], min(steps.first[1], upper - room / 2))
+    spikes = [_marks("spike", scaled(steps.spikes), 3, "x", [y for _, y in steps.spikes])] if steps.spikes else []
     traces = [
-        _line("step", [point for point in steps.points if point != steps.first or not off_scale]),
-        _marks("first step", [(steps.first[0], min(steps.first[1], upper - room / 2))], 1, "diamond", [steps.first[1]]),
-        *([_marks("spike", steps.spikes, 3, "x", [value for _, value in steps.spikes])] if steps.spikes else []),
+        _line("step", scaled([point for point in steps.points if point != steps.first or not off_scale])),
+        _marks("first step", scaled([first]), 1, "diamond", [steps.first[1]]),
+        *spikes,
     ]
-    first = f"first step {seconds(steps.first[1])}, off the scale ↑"
+    words = f"first step {seconds(steps.first[1])}, off the scale ↑"
     drawing = figure(
         traces,
         height=STEPS_PX,
         x_title="optimizer step",
-        y_title="seconds per step",
+        y_title=f"{unit} per step",
         legend=True,
-        yaxis={"range": [rounded(max(0.0, bottom - room)), rounded(upper)]},
+        yaxis={"range": [rounded(max(0.0, bottom - room) * factor), rounded(upper * factor)]},
         xaxis={"zeroline": False, "range": [rounded(begin), rounded(steps.points[-1][0] + margin)]},
-        shapes=_steps_shapes(steps, begin),
-        annotations=[note(steps.first[0], rounded(upper - room / 2), first, xanchor="left", xshift=10)] * off_scale,
+        shapes=_steps_shapes(steps, begin, factor),
+        annotations=[note(first[0], rounded(first[1] * factor), words, xanchor="left", xshift=10)] * off_scale,
     )
     rows = (*_steps_table(steps), ("steps drawn", str(len(steps.points))))
     return View(at=at, figure=drawing, summary=_steps_summary(steps), columns=("of this run", "value"), rows=rows)
 
 
-def _steps_shapes(steps: Steps, begin: float) -> list[dict[str, Any]]:
+def _level(steps: Steps) -> tuple[float, float]:
+    """Return the longest and the shortest step after the first one."""
+    rest = [value for _, value in steps.points[1:]] or [steps.first[1]]
+    return max(rest), min(rest)
+
+
+def _steps_shapes(steps: Steps, begin: float, factor: float) -> list[dict[str, Any]]:
     shapes = []
     if steps.cut:
         end = rounded(steps.first[0] + steps.cut - 0.5)
         shapes.append(band(rounded(begin), end))
         shapes.append(upright(end, {"color": colours.MUTED, "width": 1, "dash": "dash"}))
     if steps.median_s is not None:
-        shapes.append(level(rounded(steps.median_s), {"color": colours.INK, "width": 1, "dash": "dot"}))
+        shapes.append(level(rounded(steps.median_s * factor), {"color": colours.INK, "width": 1, "dash": "dot"}))
     return shapes
 
 

@@ -78,14 +78,19 @@ def row_figure(
     *,
     x_range: tuple[float, float],
     narrow_range: tuple[float, float],
+    narrow_words: Sequence[str] | None = None,
     row_px: float = ROW_PX,
     xaxis: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Figure:
-    """Return a figure with a row for each name. The narrow range is for phones. `more` is passed to `layout`."""
+    """Return a figure with a row for each name. `more` is passed to `layout`.
+
+    The narrow range is for phones. `narrow_words` are shorter texts for the trace of `texts`.
+    """
+    words = {"words": [NBSP + word for word in narrow_words]} if narrow_words else {}
     return figure(
         traces,
-        narrow={"ticktext": narrow_names(names), "range": [*map(rounded, narrow_range)]},
+        narrow={"ticktext": narrow_names(names), "range": [*map(rounded, narrow_range)], **words},
         height=round(len(names) * row_px) + FRAME_PX,
         xaxis={"range": [*map(rounded, x_range)], **(xaxis or {})},
         yaxis=row_axis(names),

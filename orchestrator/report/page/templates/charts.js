@@ -158,7 +158,10 @@ function painted(figure, width) {
     if (figure.narrow.ticktext) layout.yaxis.ticktext = figure.narrow.ticktext;
     if (figure.narrow.range) layout.xaxis.range = figure.narrow.range;
     layout.xaxis.nticks = 4;
-    for (const trace of data) if (trace.meta === "labels") trace.textfont.size = 10;
+    for (const trace of data.filter((one) => one.meta === "labels")) {
+      trace.textfont.size = 10;
+      if (figure.narrow.words) trace.text = figure.narrow.words;
+    }
   }
   return { data, layout };
 }
