@@ -91,8 +91,8 @@ def test_the_table_sorts_and_filters(page: Page) -> None:
     page.get_by_label("Filter").fill("mistralai")
     assert all("mistralai" in row for row in rows(page))
     page.locator("#experiments .open").first.click()
-    runs = page.locator("tr.detail li").all_inner_texts()
-    assert [text.split(":")[0] for text in runs] == ["base", "new"]
+    sides = page.locator("tr.detail .scroll tbody td:first-child").all_inner_texts()
+    assert sides == ["base", "new"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -395,7 +395,7 @@ def test_processes_on_a_cpu_are_no_gpus() -> None:
 
 def test_the_order_of_the_page(page: str) -> None:
     sections = [one["id"] for one in Elements(page).all("section")]
-    assert sections == ["answers", "findings", "warnings", "charts", "table", "overview"]
+    assert sections == ["answers", "findings", "warnings", "table", "charts", "overview"]
     charts = [one["data-chart"] for one in Elements(page).all("figure")]
     assert charts == ["throughput", "memory", "tradeoff", "scaling", "steps", "devices", "energy", "time", "balance"]
     assert set(data_of(page)["charts"]) == set(charts)
@@ -426,7 +426,20 @@ def test_each_row_has_its_runs_command_logs_and_files(page: str, table: ResultsT
     data = data_of(page)["table"]
     assert data["rows"] == len(table.experiments) == 24
     detail = data["details"][0]
-    assert [run["name"] for run in detail["runs"]] == ["r1-t1", "r2-t1", "r3-t1"]
+    assert data["runColumns"] == [
+        "run",
+        "status",
+        "tok/s",
+        "step time",
+        "first step",
+        "peak alloc",
+        "wall time",
+    ]
+    first = table.runs.iloc[0]
+    assert [run["cells"][:3] for run in detail["runs"]] == [
+        [f"r{one.repeat}-t1", "ok", f"{one.tokens_per_s:,.0f}"]
+        for one in table.runs[table.runs["id"] == first["id"]].itertuples()
+    ]
     assert "--learning_rate 2e-5" in detail["command"]
     assert detail["logs"][0]["name"] == "stdout.log"
     assert "'loss'" in detail["logs"][0]["end"]
@@ -474,9 +487,9 @@ def test_highlights_are_shown_by_what_they_are(table: ResultsTable, campaign: Pa
     ]
     page = report_page(table, roots=[campaign], highlights=said)
     findings, _, rest = page[page.index('id="findings"') :].partition('id="warnings"')
-    warnings, _, rest = rest.partition('id="charts"')
+    warnings, _, rest = rest.partition('id="table"')
     assert "compared with sgd" not in findings + warnings
-    assert "compared with sgd" in rest.partition('id="table"')[2]
+    assert "compared with sgd" in rest.partition('id="charts"')[0]
     assert "liger is &lt;b&gt;faster&lt;/b&gt;" in findings
     assert "throttled" in warnings
     assert "out of memory" in warnings

@@ -41,12 +41,18 @@ def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
     for name in keys:
         words = [_word(_entry(pair).key.get(name)) for pair, _ in lines]
         columns.append(_words(f"key:{name}", one_line(metric(name).label, width=WORD), words, hidden=True))
+    remarks: dict[tuple[str, ...], int] = {}
     return {
         "rows": len(lines),
         "columns": columns,
         "filters": ["verdict", "metric", *(f"key:{name}" for name in keys)],
         "ids": [one_line(" · ".join(filter(None, (row.label, _metric(row)))), width=LABEL) for _, row in lines],
-        "details": [{"runs": list(_sides(pair, row.metric))} for pair, row in lines],
+        "doubts": [""] * len(lines),
+        "panels": [],
+        "sticky": ("verdict", "experiment"),
+        "runColumns": ["side", "status", "values of the runs"],
+        "details": [{"runs": list(_sides(pair, row.metric, remarks))} for pair, row in lines],
+        "remarks": [list(sentences) for sentences in remarks],
         "fileSets": [],
         "linked": False,
     }
@@ -132,14 +138,12 @@ def _entry(pair: Pair) -> Entry:
     return entry
 
 
-def _sides(pair: Pair, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the runs of both sides in the form that the script lists."""
+def _sides(pair: Pair, name: str, remarks: dict[tuple[str, ...], int]) -> Iterator[dict[str, Any]]:
+    """Yield the runs of both sides in the form that the script lists. Add their remarks to `remarks`, each with its index."""
     for side, entry in (("base", pair.base), ("new", pair.new)):
-        if entry is None:
-            yield {"name": side, "status": "not there", "wall": DASH}
-            continue
-        values = [show(name, run.numbers.get(name)) for run in entry.runs] if name else []
+        values = [show(name, run.numbers.get(name)) for run in entry.runs] if name and entry else []
         more = [f"and {len(values) - MOST_RUNS} more"] if len(values) > MOST_RUNS else []
         shown = ", ".join([*values[:MOST_RUNS], *more]) or DASH
-        cause = {"cause": one_line(entry.failure, width=REMARK)} if entry.failure else {}
-        yield {"name": side, "status": one_line(entry.status), "wall": shown, **cause}
+        said = (one_line(entry.failure, width=REMARK),) if entry and entry.failure else ()
+        status = one_line(entry.status) if entry else "not there"
+        yield {"cells": [side, status, shown], "remarks": remarks.setdefault(said, len(remarks))}

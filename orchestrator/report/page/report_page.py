@@ -1,4 +1,4 @@
-"""The report of results folders as one HTML page: answers, findings, warnings, charts, the table, what was run and where.
+"""The report of results folders as one HTML page: answers, findings, warnings, the table, charts, what was run and where.
 
 The findings come from `highlights`, and the numbers come from the table. From the folders, the page reads only a bounded part:
 the series of runs, their commands and the ends of their logs.
@@ -48,6 +48,7 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
     known, capacities = chart_data.read(table, most=MOST_CELLS), all_charts.gpu_capacities(ended, folders)
     charts = list(all_charts.charts(table, known, ended, folders, capacities=capacities, most_series=MOST_SERIES))
     rows = table_data.of(table, ended, folders, detail_bytes=DETAIL_BYTES)
+    table_rows = {**rows.data, "panels": [cell.panel for cell in known]}
     notes = [one_line(shown.text, width=600) for shown in highlights if shown.kind is HighlightKind.NOTE]
     suites = [suite for root in roots if (suite := folder.read_suite(root)) is not None]
     facts = overview.of(table, suites, gpu_bytes=sorted({*capacities.values()}))
@@ -59,17 +60,17 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
             body=shell.render("answers.html", answers=found),
         ),
         *_findings(highlights, table),
-        Section(id="charts", title="Charts", body=_charts_body(len(known), len(table.experiments), charts)),
         Section(
             id="table",
             title="All experiments",
             body=shell.table_body(constant=rows.constant, notes=(*notes, *rows.notes)),
         ),
+        Section(id="charts", title="Charts", body=_charts_body(len(known), len(table.experiments), charts)),
         Section(id="overview", title="What was run, and where", body=shell.render("overview.html", overview=facts)),
     ]
     title = "Report: " + ", ".join(one_line(redact(resolved(root).name), width=60) for root in roots[:3])
     return shell.document(
-        title=title, lead=overview.in_one_line(facts), sections=sections, data=shell.page_data(charts, rows.data)
+        title=title, lead=overview.in_one_line(facts), sections=sections, data=shell.page_data(charts, table_rows)
     )
 
 

@@ -9,9 +9,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.report.page.charts.chart_data import Key
+from orchestrator.report.page.charts.chart_data import SPEEDS, Key
 from orchestrator.report.page.folders import Folders
-from orchestrator.results.table.column_choice import column
+from orchestrator.results.table.baseline import MEMORIES
+from orchestrator.results.table.column_choice import Numbers, column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One run that ended: its experiment's key, its name (`r1-t1`), its outcome, and the values that the page needs."""
+    """One run that ended: its experiment's key, its name (`r1-t1`), its outcome, and the values that the page needs.
+
+    `numbers` maps a column of NUMBERS to the run's value. `remarks` are the sentences about the run.
+    """
 
     key: Key
     name: str
     status: str
-    cause: str | None
-    wall_s: float | None
+    numbers: Mapping[str, float]
+    remarks: tuple[str, ...]
     discarded_steps: int | None
     gpu_words: str | None
 
@@ -33,8 +37,10 @@ class Run:
         return folders.run_dir(self.key[0], self.key[1], self.name)
 
 
+# The numbers of a run that the page shows. Of the speeds and of the memories, it shows the first that any run has.
+NUMBERS = (*SPEEDS, "step_time_s", "first_step_s", *MEMORIES, "wall_s")
 _COLUMNS = (
-    *("results", "id", "repeat", "attempt", "status", "failure_kind", "failure_cause", "wall_s", "discarded_steps"),
+    *("results", "id", "repeat", "attempt", "status", "failure_kind", "failure_cause", "warnings", "discarded_steps"),
     "provenance_gpus",
 )
 
@@ -46,14 +52,17 @@ def read(frame: pd.DataFrame) -> dict[Key, list[Run]]:
     """
     runs: dict[Key, list[Run]] = defaultdict(list)
     rows = zip(*(column(frame, name) for name in _COLUMNS), strict=True)
-    for results, experiment, repeat, attempt, status, kind, cause, wall, discarded, gpus in rows:
+    numbers = Numbers(frame)
+    known = [name for name in NUMBERS if name in frame]
+    for row, (results, experiment, repeat, attempt, status, kind, cause, warnings, discarded, gpus) in enumerate(rows):
         if isinstance(repeat, int) and isinstance(attempt, int):
+            failure = " · ".join(str(part) for part in (kind, cause) if part)
             run = Run(
                 key=(None if results is None else str(results), str(experiment)),
                 name=f"r{repeat}-t{attempt}",
                 status=str(status),
-                cause=" · ".join(str(part) for part in (kind, cause) if part) or None,
-                wall_s=float(wall) if isinstance(wall, (int, float)) else None,
+                numbers={name: value for name in known if (value := numbers(name, row)) is not None},
+                remarks=tuple(filter(None, (failure, *str(warnings or "").splitlines()))),
                 discarded_steps=discarded if isinstance(discarded, int) and not isinstance(discarded, bool) else None,
                 gpu_words=str(gpus) if gpus else None,
             )

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.measure.metrics import DASH, METRICS, Metric, Show, Where, columns, metric
+from orchestrator.measure.metrics import DASH, Metric, Show, Where, columns, metric
 from orchestrator.measure.metrics import shown as forms
-from orchestrator.report.page.charts.chart_data import Key
+from orchestrator.report.page.charts.chart_data import SPEEDS, Key
 from orchestrator.report.page.folders import Folders, command, files, link, log_ends
-from orchestrator.report.page.runs import Run
+from orchestrator.report.page.runs import NUMBERS, Run
 from orchestrator.report.page.texts import one_line, rounded, shown
+from orchestrator.results.table.baseline import ENERGY, MEMORIES, STEADY_SPEEDS, WHOLE_SPEEDS
 from orchestrator.results.table.column_choice import choose, column, for_people, varying
+from orchestrator.results.table.doubts import doubts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,12 +27,19 @@ if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
 MOST_ROWS, MOST_COLUMNS = 3000, 80
-MOST_RUNS_SHOWN = 20
+MOST_RUNS_SHOWN, MOST_REMARKS = 20, 4
 _CELL_WIDTH = 200
 _ALWAYS = ("framework_config", "status", "tokens_per_s")
 _MOST_ARGUMENTS = 4
 _FILTERS = ("results", "scenario", "model_name_or_path", "framework_config", "num_gpus", "status")
+# If these columns come first, they stay in sight when the table scrolls sideways.
+_STICKY = ("model_name_or_path", "framework_config", "num_gpus")
 _NOT_HERE = ("failure_cause", "failure_hint", "warnings")
+# The columns that a doubt about the speed makes doubtful.
+_SPEEDS = (
+    *(*SPEEDS, *(f"{name}_per_gpu" for name in SPEEDS), *STEADY_SPEEDS, *WHOLE_SPEEDS, ENERGY),
+    *("speedup", "scaling_efficiency", "mfu", "hfu", "tflops_per_s_per_gpu", "steps_per_s", "energy_per_token_j"),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +58,7 @@ class _Space:
     bytes: int
     without: int = 0
     sets: dict[tuple[str, ...], int] = field(default_factory=dict)
+    remarks: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def take(self, texts: Sequence[str]) -> bool:
         """Take space for these texts. Return False if the space is too small."""
@@ -63,6 +73,10 @@ class _Space:
         """Return the index of a set of file names. Even a thousand runs have only a few different sets."""
         return self.sets.setdefault(names, len(self.sets))
 
+    def place_of_remarks(self, remarks: tuple[str, ...]) -> int:
+        """Return the index of a run's remarks, since many runs have the same."""
+        return self.remarks.setdefault(remarks, len(self.remarks))
+
 
 def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders, *, detail_bytes: int) -> TableData:
     """Return the table of the first MOST_ROWS experiments, with as many details as fit into `detail_bytes`."""
@@ -73,14 +87,18 @@ def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders,
     kept = {*sorted(filled, key=lambda name: name not in visible)[:MOST_COLUMNS]}
     names = [name for name in filled if name in kept]
     frame = frame.head(MOST_ROWS)
-    space = _Space(bytes=detail_bytes)
-    details = _details(frame, runs, folders, space)
+    space, numbers = _Space(bytes=detail_bytes), _numbers_of_runs(runs)
+    details = _details(frame, runs, folders, space, numbers)
     data = {
         "rows": len(frame),
         "columns": [_column(frame, name) | {"hidden": name not in visible} for name in names],
+        "doubts": [", ".join(doubt.kind.value for doubt in found) for found in doubts(table)[: len(frame)]],
         "filters": [name for name in _FILTERS if name in names],
+        "sticky": _STICKY,
         "ids": [str(value) for value in column(frame, "id")],
+        "runColumns": ["run", "status", *(metric(name).label for name in numbers)],
         "details": details,
+        "remarks": [list(sentences) for sentences in space.remarks],
         "fileSets": [list(names) for names in space.sets],
         "linked": folders.linked,
     }
@@ -105,11 +123,13 @@ def _notes(rows: int, height: int, left_out: int, without: int, folders: Folders
 
 def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
     known, values = metric(name), column(frame, name)
-    head = {"name": name, "label": one_line(known.label), "title": one_line(_title(known))}
+    head = {"name": name, "label": one_line(known.label), "title": one_line(_title(known)), "speed": name in _SPEEDS}
     if str(frame[name].dtype) in ("Int64", "Float64"):
         numbers = [value if isinstance(value, (int, float)) else None for value in values]
         form = known.show if known.show is not Show.TEXT else Show.NUMBER
         texts = [DASH if number is None else forms.text(number, form) for number in numbers]
+        if f"{name}_low" in frame:
+            head["after"] = [*map(_half_width, *(column(frame, f"{name}{end}") for end in ("_low", "_high")))]
         return head | {"raw": [_number(number) for number in numbers], "shown": texts}
     return head | in_words(None if value is None else shown_word(name, value) for value in values)
 
@@ -157,20 +177,39 @@ def _title(known: Metric) -> str:
     return " ".join(part for part in parts if part)
 
 
+def _half_width(low: object, high: object) -> str:
+    """Return half the width of an interval as a share of its middle. It is empty if there is no interval."""
+    if isinstance(low, float) and isinstance(high, float) and low + high > 0:
+        return f"±{(high - low) / (high + low):.1%}"
+    return ""
+
+
+def _numbers_of_runs(runs: Mapping[Key, Sequence[Run]]) -> list[str]:
+    """Return the columns of the runs' numbers: the first speed and the first memory that any run has, and the times."""
+    measured = {name for some in runs.values() for run in some for name in run.numbers}
+    speeds, memories = ([name for name in names if name in measured][:1] for names in (SPEEDS, MEMORIES))
+    times = [name for name in NUMBERS if name in measured and name not in (*SPEEDS, *MEMORIES)]
+    return [*speeds, *times[:-1], *memories, *times[-1:]]
+
+
 def _details(
-    frame: pd.DataFrame, runs: Mapping[Key, Sequence[Run]], folders: Folders, space: _Space
+    frame: pd.DataFrame,
+    runs: Mapping[Key, Sequence[Run]],
+    folders: Folders,
+    space: _Space,
+    numbers: Sequence[str],
 ) -> list[dict[str, Any]]:
     """Return the details of each row; rows that did not end well get space first."""
     names, ids, status = (column(frame, name) for name in ("results", "id", "status"))
     details: list[dict[str, Any]] = [{} for _ in ids]
     for row in sorted(range(len(ids)), key=lambda row: status[row] == "ok"):
         key = (None if names[row] is None else str(names[row]), str(ids[row]))
-        details[row] = _detail(runs.get(key, ()), folders, space)
+        details[row] = _detail(runs.get(key, ()), folders, space, numbers)
     return details
 
 
-def _detail(runs: Sequence[Run], folders: Folders, space: _Space) -> dict[str, Any]:
-    detail: dict[str, Any] = {"runs": [_run(run, folders, space) for run in runs[:MOST_RUNS_SHOWN]]}
+def _detail(runs: Sequence[Run], folders: Folders, space: _Space, numbers: Sequence[str]) -> dict[str, Any]:
+    detail: dict[str, Any] = {"runs": [_run(run, folders, space, numbers) for run in runs[:MOST_RUNS_SHOWN]]}
     if len(runs) > MOST_RUNS_SHOWN:
         detail["more"] = len(runs) - MOST_RUNS_SHOWN
     chosen = next((run for run in reversed(runs) if run.status != "ok"), runs[-1] if runs else None)
@@ -184,14 +223,11 @@ def _detail(runs: Sequence[Run], folders: Folders, space: _Space) -> dict[str, A
     return detail
 
 
-def _run(run: Run, folders: Folders, space: _Space) -> dict[str, Any]:
+def _run(run: Run, folders: Folders, space: _Space, numbers: Sequence[str]) -> dict[str, Any]:
     folder = run.folder(folders)
     names = files(folder) if folder else ()
     data: dict[str, Any] = {
-        "name": run.name,
-        "status": one_line(run.status),
-        "wall": DASH if run.wall_s is None else forms.text(run.wall_s, METRICS["wall_s"].show),
+        "cells": [run.name, one_line(run.status), *(shown(name, run.numbers.get(name)) for name in numbers)],
+        "remarks": space.place_of_remarks(tuple(map(one_line, run.remarks[:MOST_REMARKS]))),
     }
-    if names:
-        data |= {"files": space.place(names), "folder": link(run.key[1], run.name)}
-    return data | ({"cause": one_line(run.cause)} if run.cause else {})
+    return data | ({"files": space.place(names), "folder": link(run.key[1], run.name)} if names else {})

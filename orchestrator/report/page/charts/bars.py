@@ -43,7 +43,7 @@ from orchestrator.results.table.baseline import ENERGY, TIMES
 MOST_BARS_PER_ROW = 6
 _BAR, _GAP = 19, 12
 # The length of the axis, relative to the longest bar. The difference is space for the words to the right of the bar.
-_ROOM, _NARROW_ROOM = 1.4, 2.1
+_ROOM, _NARROW_ROOM = 1.75, 2.1
 # The opacity of the bars of the smallest GPU count; those of the largest are opaque.
 _LIGHTEST = 0.6
 
@@ -122,7 +122,9 @@ def throughput(cells: Sequence[Cell], facet: str) -> Chart:
     )
     title = "Throughput" if name is None else f"Throughput, {_axis(name)}"
     views = _compared(cells, name) if name else ()
-    return Chart(id="throughput", title=title, reading=reading, facets=_facets(cells, facet), views=tuple(views))
+    return Chart(
+        id="throughput", title=title, reading=reading, facets=_facets(cells, facet), views=tuple(views), together=True
+    )
 
 
 def times(cells: Sequence[Cell], facet: str) -> Chart:
@@ -132,7 +134,9 @@ def times(cells: Sequence[Cell], facet: str) -> Chart:
     reading = f"Shorter is faster. {_WHISKERS}{_baseline(others).replace('ratio', 'speed relative', 1)}".rstrip()
     title = "Time" if name is None else f"{metric(name).label.capitalize()}, {_axis(name)}"
     views = _compared(others, name, highest_first=False) if name else ()
-    return Chart(id="times", title=title, reading=reading, facets=_facets(others, facet), views=tuple(views))
+    return Chart(
+        id="times", title=title, reading=reading, facets=_facets(others, facet), views=tuple(views), together=True
+    )
 
 
 def energy(cells: Sequence[Cell], facet: str) -> Chart:
@@ -140,7 +144,9 @@ def energy(cells: Sequence[Cell], facet: str) -> Chart:
     scope = "Energy of the GPUs in the steady state, per token that is not padding. "
     reading = f"Shorter is better. {scope}{_WHISKERS}{_baseline(cells)}".rstrip()
     views = tuple(_compared(cells, ENERGY, highest_first=False))
-    return Chart(id="energy", title="Energy per token", reading=reading, facets=_facets(cells, facet), views=views)
+    return Chart(
+        id="energy", title="Energy per token", reading=reading, facets=_facets(cells, facet), views=views, together=True
+    )
 
 
 _WHISKERS = "Each dot is a run (a hollow one was cold and does not count); whiskers are 95 % intervals over runs. "

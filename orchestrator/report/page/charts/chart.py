@@ -44,7 +44,10 @@ class View:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """A chart. `reading` is a text that explains it, `facets` are the names of its choices, and `notes` describe omissions."""
+    """A chart. `reading` is a text that explains it, `facets` are the names of its choices, and `notes` describe omissions.
+
+    `together`: the page shows the views of all values of the first facet side by side, if there are few.
+    """
 
     id: str
     title: str
@@ -52,6 +55,7 @@ class Chart:
     facets: tuple[str, ...]
     views: tuple[View, ...]
     notes: tuple[str, ...] = ()
+    together: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,7 +176,7 @@ def as_data(chart: Chart) -> dict[str, Any]:
     """Return the chart as JSON values for the page."""
     names = [field.name for field in fields(View)]
     views = [{name: getattr(view, name) for name in names} for view in chart.views]
-    return {"title": chart.title, "facets": chart.facets, "views": views}
+    return {"title": chart.title, "facets": chart.facets, "together": chart.together, "views": views}
 
 
 def in_stretches(items: Sequence[Any], length: int) -> list[tuple[str, Sequence[Any]]]:

@@ -60,7 +60,14 @@ def scaling(cells: Sequence[Cell], facet: str) -> Chart:
         "Tokens per second per GPU, relative to the same row at its smallest GPU count. 100 % (dashed) is ideal; communication "
         "and waiting take the rest."
     )
-    return Chart(id="scaling", title="Scaling over GPUs", reading=reading, facets=(facet, "Rows"), views=tuple(views))
+    return Chart(
+        id="scaling",
+        title="Scaling over GPUs",
+        reading=reading,
+        facets=(facet, "Rows"),
+        views=tuple(views),
+        together=True,
+    )
 
 
 def _scaling_view(at: tuple[str, ...], lines: Sequence[Sequence[Cell]]) -> View:
@@ -126,7 +133,14 @@ def tradeoff(cells: Sequence[Cell], facet: str) -> Chart:
         "front."
     )
     facets = (facet, noun(cells))
-    return Chart(id="tradeoff", title="Throughput against memory", reading=reading, facets=facets, views=tuple(views))
+    return Chart(
+        id="tradeoff",
+        title="Throughput against memory",
+        reading=reading,
+        facets=facets,
+        views=tuple(views),
+        together=True,
+    )
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:

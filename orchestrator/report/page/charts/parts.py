@@ -59,7 +59,9 @@ def memory(cells: Sequence[Cell], facet: str, *, gpu_bytes: Mapping[Key, float])
         "moment and rank, so they are not added up. A dashed line marks the GPU's capacity, if it is near."
     )
     facets = (facet, noun(cells), "Rows")
-    return Chart(id="memory", title="Memory by its parts", reading=reading, facets=facets, views=tuple(views))
+    return Chart(
+        id="memory", title="Memory by its parts", reading=reading, facets=facets, views=tuple(views), together=True
+    )
 
 
 def _largest(cell: Cell, parts: Sequence[tuple[str, str]]) -> float:
@@ -130,7 +132,9 @@ def wall_time(cells: Sequence[Cell], facet: str) -> Chart:
         "is not included. The rest is the time outside the stages."
     )
     facets = (facet, noun(cells), "Rows")
-    return Chart(id="time", title="Where the wall time went", reading=reading, facets=facets, views=tuple(views))
+    return Chart(
+        id="time", title="Where the wall time went", reading=reading, facets=facets, views=tuple(views), together=True
+    )
 
 
 def stages_of(cell: Cell) -> dict[str, float]:

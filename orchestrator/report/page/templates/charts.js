@@ -4,6 +4,9 @@
 
 const LEGEND_LINE_PX = 21;
 const PICTURE_PX = 1100;
+// The word for all panels at once, and the largest number of panels that are drawn at once.
+const TOGETHER = "all, side by side";
+const MOST_TOGETHER = 6;
 const charts = [];
 
 class Chart {
@@ -12,8 +15,10 @@ class Chart {
     this.views = described.views;
     this.facets = described.facets;
     this.title = described.title;
-    this.plot = place.querySelector(".plot");
     this.at = this.views[0].at.slice();
+    this.panels = [...new Set(this.views.map((view) => view.at[0]))];
+    this.together = described.together && this.panels.length > 1 && this.panels.length <= MOST_TOGETHER;
+    if (this.together) this.at[0] = TOGETHER;
     this.drawn = false;
     this.drawings = 0;
     place.querySelector(".save")?.addEventListener("click", () => this.save());
@@ -22,14 +27,27 @@ class Chart {
     this.describe();
   }
 
-  view() {
-    return this.views.find((view) => view.at.every((word, facet) => word === this.at[facet])) ?? this.views[0];
+  /** The views that are shown: one for each panel (small multiples), or the view of the chosen panel. */
+  shown() {
+    const chosen = this.at[0] === TOGETHER ? this.panels : [this.at[0]];
+    return chosen.map((panel) => this.fitting([panel, ...this.at.slice(1)]));
+  }
+
+  /** The view at these words. If there is none, the view that fits the most of them. */
+  fitting(words) {
+    for (let length = words.length; length > 0; length -= 1) {
+      const found = this.views.find((view) => words.slice(0, length).every((word, facet) => word === view.at[facet]));
+      if (found) return found;
+    }
+    return this.views[0];
   }
 
   /** The words of a facet that fit the chosen words of the facets before it. */
   words(facet) {
-    const fit = this.views.filter((view) => view.at.slice(0, facet).every((word, before) => word === this.at[before]));
-    return [...new Set(fit.map((view) => view.at[facet]))];
+    const fits = (view, before) => this.at[before] === TOGETHER || view.at[before] === this.at[before];
+    const fit = this.views.filter((view) => this.at.slice(0, facet).every((_, before) => fits(view, before)));
+    const words = [...new Set(fit.map((view) => view.at[facet]))];
+    return facet === 0 && this.together ? [TOGETHER, ...words] : words;
   }
 
   /** Choose a word of a facet. Later facets keep their word if it fits, else they take the first that fits. */
@@ -60,46 +78,63 @@ class Chart {
     if (focused >= 0) choices.querySelectorAll("select")[focused]?.focus();
   }
 
-  /** Describe the view in words, and as the table of its numbers. */
+  /** Make a place for each shown view: its plot, its description, and its panel's name if there are several. */
   describe() {
-    const view = this.view();
-    this.plot.setAttribute("aria-label", `${this.title}. ${view.summary}`);
-    this.place.querySelector(".summary").textContent = view.summary;
-    if (!this.drawn) this.plot.style.minHeight = `${view.figure.layout.height}px`;
+    const views = this.shown();
+    const kept = [...this.place.querySelectorAll(".one")];
+    const places = views.map((view, at) => kept[at] ?? element("div", { className: "one" }, element("h4", {}), element("div", { className: "plot" }), element("p", { className: "summary" })));
+    kept.slice(views.length).forEach((one) => Plotly.purge(one.querySelector(".plot")));
+    views.forEach((view, at) => {
+      const [heading, plot, summary] = places[at].children;
+      heading.textContent = views.length > 1 ? view.at[0] : "";
+      plot.setAttribute("role", "img");
+      plot.setAttribute("aria-label", `${this.title}. ${views.length > 1 ? `${view.at[0]}: ` : ""}${view.summary}`);
+      plot.style.minHeight = `${view.figure.layout.height}px`;
+      summary.textContent = view.summary;
+    });
+    this.place.querySelector(".plots").replaceChildren(...places);
     this.tabulate();
   }
 
   tabulate() {
     const details = this.place.querySelector(".numbers");
     if (!details.open) return;
-    const view = this.view();
-    const head = element("tr", {}, ...view.columns.map((word) => element("th", { scope: "col" }, word)));
-    const rows = view.rows.map((row) => element("tr", {}, ...row.map((word) => element("td", {}, word))));
-    const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+    const views = this.shown();
+    const several = views.length > 1;
+    const columns = [...(several ? [this.facets[0]] : []), ...views[0].columns];
+    const head = element("tr", {}, ...columns.map((word) => element("th", { scope: "col" }, word)));
+    const rows = views.flatMap((view) => view.rows.map((row) => [...(several ? [view.at[0]] : []), ...row]));
+    const lines = rows.map((row) => element("tr", {}, ...row.map((word) => element("td", {}, word))));
+    const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...lines));
     details.querySelector(".scroll").replaceChildren(table);
   }
 
-  /** Draw the view. The plot is busy (aria-busy) until the last requested drawing is complete. */
+  /** Draw the shown views. A plot is busy (aria-busy) until its last requested drawing is complete. */
   async draw(width) {
-    const { data, layout } = painted(this.view().figure, width ?? this.plot.clientWidth);
-    const options = { displayModeBar: false, responsive: !width, showTips: false };
     this.drawn = true;
     this.drawings += 1;
     const mine = this.drawings;
-    this.plot.style.minHeight = `${layout.height}px`;
-    this.plot.setAttribute("aria-busy", "true");
-    await Plotly.react(this.plot, data, width ? { ...layout, width } : { ...layout, autosize: true }, options);
-    if (mine === this.drawings) this.plot.setAttribute("aria-busy", "false");
+    const plots = [...this.place.querySelectorAll(".plot")];
+    await Promise.all(this.shown().map(async (view, at) => {
+      const plot = plots[at];
+      const { data, layout } = painted(view.figure, width ?? plot.clientWidth);
+      const options = { displayModeBar: false, responsive: !width, showTips: false };
+      plot.style.minHeight = `${layout.height}px`;
+      plot.setAttribute("aria-busy", "true");
+      await Plotly.react(plot, data, width ? { ...layout, width } : { ...layout, autosize: true }, options);
+      if (mine === this.drawings) plot.setAttribute("aria-busy", "false");
+    }));
   }
 
   save() {
     if (!this.drawn) this.draw();
-    const filename = [this.place.dataset.chart, ...this.at].join("-").replace(/[^\w.-]+/g, "_").slice(0, 100);
-    const paper = colourOf("paper");
-    const { data, layout } = painted(this.view().figure, PICTURE_PX);
-    const size = { width: PICTURE_PX, height: layout.height };
-    const figure = { data, layout: { ...layout, ...size, paper_bgcolor: paper, title: { text: "" } } };
-    Plotly.downloadImage(figure, { format: "png", filename, scale: 2, ...size });
+    for (const view of this.shown()) {
+      const filename = [this.place.dataset.chart, ...view.at].join("-").replace(/[^\w.-]+/g, "_").slice(0, 100);
+      const { data, layout } = painted(view.figure, PICTURE_PX);
+      const size = { width: PICTURE_PX, height: layout.height };
+      const figure = { data, layout: { ...layout, ...size, paper_bgcolor: colourOf("paper"), title: { text: "" } } };
+      Plotly.downloadImage(figure, { format: "png", filename, scale: 2, ...size });
+    }
   }
 }
 
@@ -107,6 +142,7 @@ class Chart {
 function chooseEverywhere(chart, facet, word) {
   chart.choose(facet, word);
   const name = chart.facets[facet];
+  keepInAddress(`chart.${name}`, word);
   if (name === "Rows") return;
   for (const other of charts) {
     const same = other === chart ? -1 : other.facets.indexOf(name);
@@ -169,6 +205,12 @@ function painted(figure, width) {
 for (const place of document.querySelectorAll("[data-chart]")) {
   const chart = new Chart(place, DATA.charts[place.dataset.chart]);
   charts.push(chart);
+}
+for (const chart of charts) {
+  chart.facets.forEach((name, facet) => {
+    const word = inAddress(`chart.${name}`);
+    if (word) chart.choose(facet, word);
+  });
 }
 
 const inSight = new IntersectionObserver((entries) => {

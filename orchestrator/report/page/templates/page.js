@@ -22,6 +22,21 @@ function choice(label, words, current, chosen) {
   return element("label", {}, label + " ", select);
 }
 
+// The view of a page is kept in its address, after #, so that a link shows somebody else the same view.
+const address = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
+
+function inAddress(name) {
+  return address.get(name);
+}
+function keepInAddress(name, value) {
+  if (value) address.set(name, value);
+  else address.delete(name);
+  history.replaceState(null, "", address.size ? `#${address}` : location.pathname + location.search);
+}
+addEventListener("hashchange", () => {
+  if (location.hash.includes("=")) location.reload();
+});
+
 const theme = {
   listeners: [],
   dark() {

@@ -1,6 +1,9 @@
 "use strict";
 // The table of all rows, with filters, sorting and pages. A row opens to show its runs, command, ends of logs and files.
 
+// An address with more ids would be too long for some programs.
+const MOST_IN_ADDRESS = 12;
+
 class Table {
   constructor(place, data) {
     this.place = place;
@@ -16,7 +19,19 @@ class Table {
     this.offerFilters();
     this.offerColumns();
     this.listen();
+    this.restore();
     this.find();
+  }
+
+  /** Take the filters and the order from the page's address. */
+  restore() {
+    this.get("search").value = inAddress("search") ?? "";
+    this.words = wordsIn(this.get("search").value);
+    const rows = inAddress("rows");
+    if (rows) this.ids = new Set(rows.split(" "));
+    const sort = inAddress("sort") ?? "";
+    const column = this.column(sort.replace(/^-/, ""));
+    if (column) this.sorted = { column, down: sort.startsWith("-") };
   }
 
   column(name) {
@@ -40,7 +55,8 @@ class Table {
 
   listen() {
     this.get("search").addEventListener("input", () => {
-      this.words = this.get("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+      this.words = wordsIn(this.get("search").value);
+      keepInAddress("search", this.get("search").value);
       this.find();
     });
     this.get("clear").addEventListener("click", () => this.clear());
@@ -62,9 +78,12 @@ class Table {
       if (counted.size < 2 || counted.size > 100) return [];
       const words = [...counted].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
       const options = [["", "any"], ...words.map(([word, count]) => [`=${word}`, `${word} (${count})`])];
-      return [choice(column.label, options, "", (value) => {
+      const kept = inAddress(`only.${name}`) ?? "";
+      if (counted.has(kept.slice(1))) this.picked.set(column, kept.slice(1));
+      return [choice(column.label, options, kept, (value) => {
         if (value) this.picked.set(column, value.slice(1));
         else this.picked.delete(column);
+        keepInAddress(`only.${name}`, value);
         this.find();
       })];
     });
@@ -90,13 +109,18 @@ class Table {
     this.words = [];
     this.picked.clear();
     this.ids = null;
+    ["search", "rows", ...this.data.filters.map((name) => `only.${name}`)].forEach((name) => keepInAddress(name, ""));
     this.find();
   }
 
-  /** Show only the rows with these ids. */
+  /** Show only the rows with these ids, and their panel in the charts. */
   only(ids) {
     this.clear();
     this.ids = new Set(ids);
+    if (ids.length <= MOST_IN_ADDRESS) keepInAddress("rows", ids.join(" "));
+    const panels = new Set(this.data.panels.filter((_, row) => this.ids.has(this.data.ids[row])));
+    const chart = charts.find((one) => panels.size === 1 && one.panels.includes([...panels][0]));
+    if (chart) chooseEverywhere(chart, 0, [...panels][0]);
     this.find();
     this.place.scrollIntoView();
     this.place.querySelector(".scroll").focus({ preventScroll: true });
@@ -133,6 +157,7 @@ class Table {
   sortBy(column) {
     const same = this.sorted.column === column;
     this.sorted = { column, down: same ? !this.sorted.down : Boolean(column.raw) };
+    keepInAddress("sort", `${this.sorted.down ? "-" : ""}${column.name}`);
     this.sort();
     this.page = 0;
     this.show();
@@ -152,6 +177,7 @@ class Table {
     const columns = this.data.columns.filter((column) => !this.hidden.has(column.name));
     this.place.querySelector("thead").replaceChildren(this.head(columns));
     this.place.querySelector("tbody").replaceChildren(...rows.flatMap((row) => this.row(row, columns)));
+    this.stick(columns);
     const all = this.data.rows.toLocaleString("en");
     const found = this.rows.length.toLocaleString("en");
     const picked = this.ids ? ", those of one finding" : "";
@@ -159,6 +185,21 @@ class Table {
     this.get("place").textContent = rows.length ? `${from + 1}–${from + rows.length} of ${found}` : "no row";
     this.get("before").disabled = this.page === 0;
     this.get("behind").disabled = this.page >= pages - 1;
+  }
+
+  /** Let the columns that identify a row stay in sight when the table scrolls sideways. Their places follow their widths. */
+  stick(columns) {
+    const table = this.place.querySelector("table");
+    const sticky = columns.findIndex((column) => !this.data.sticky.includes(column.name));
+    let left = 0;
+    for (let at = 0; at <= (sticky < 0 ? columns.length : sticky); at += 1) {
+      const width = table.tHead.rows[0].cells[at].getBoundingClientRect().width;
+      for (const row of table.querySelectorAll(":scope > thead > tr, :scope > tbody > tr.row")) {
+        row.cells[at].classList.add("sticky");
+        row.cells[at].style.left = `${left}px`;
+      }
+      left += width;
+    }
   }
 
   head(columns) {
@@ -191,34 +232,87 @@ class Table {
     return this.open.has(row) ? [line, this.detail(row, columns.length + 1)] : [line];
   }
 
+  /** A cell. A speed that is in doubt is grey, and an empty speed-up says why it is empty. */
   cell(column, row) {
     const text = this.shown(column, row);
     const bad = column.name === "status" && !["ok", "skipped", "pending", "running"].includes(text);
-    return element("td", { className: bad ? "status-bad" : column.raw ? "number" : text.length > 36 ? "words" : "word" }, text);
+    const doubt = column.speed ? this.data.doubts[row] : "";
+    const cell = element("td", { className: bad ? "status-bad" : column.raw ? "number" : text.length > 36 ? "words" : "word" });
+    cell.dataset.label = column.label;
+    if (doubt) {
+      cell.classList.add("doubted");
+      cell.title = `In doubt: ${doubt}`;
+    }
+    cell.append(doubt && column.name === "speedup" && text === "-" ? `⚠ ${doubt}` : text);
+    const after = column.after?.[row];
+    if (after) cell.append(" ", element("span", { className: "after", title: "95 % interval over runs" }, after));
+    return cell;
   }
 
   detail(row, width) {
     const { runs = [], more, of, command, logs = [] } = this.data.details[row];
     const inner = element("div", { className: "inner" }, element("h4", {}, this.data.ids[row]));
-    if (!runs.length) inner.append(element("p", { className: "note" }, "No run of this experiment has ended."));
-    inner.append(element("ul", {}, ...runs.map((run) => this.run(run))));
+    if (runs.length) inner.append(this.runs(runs));
+    else inner.append(element("p", { className: "note" }, "No run of this experiment has ended."));
     if (more) inner.append(element("p", { className: "note" }, `${more} more runs are in the folder of the experiment.`));
-    if (command) inner.append(element("h4", {}, `Command of ${of}`), pre(command, "Command"));
+    if (command) inner.append(...this.command(command, of));
     for (const log of logs) inner.append(element("h4", {}, `End of ${log.name}, ${of}`), pre(log.end, `End of ${log.name}`));
     return element("tr", { className: "detail" }, element("td", { colSpan: width }, inner));
   }
 
-  run(run) {
-    const line = element("li", {}, `${run.name}: ${run.status}, ${run.wall}${run.cause ? ` – ${run.cause}` : ""} `);
-    if (run.files === undefined) return line;
+  /** The training's command as one line, and the whole script, which also sets the environment. */
+  command(script, of) {
+    const at = script.lastIndexOf("\nexec ");
+    const line = at < 0 ? script : script.slice(at + 6).replace(/ \\\n\s*/g, " ").trim();
+    const copy = element("button", { type: "button", className: "quiet" }, "Copy");
+    copy.addEventListener("click", async () => {
+      await copied(line);
+      copy.textContent = "Copied";
+    });
+    const whole = element("details", {}, element("summary", {}, "The whole script, with the environment"), pre(script, "Script"));
+    return [element("h4", {}, `Command of ${of} `, copy), pre(line, "Command"), ...(at < 0 ? [] : [whole])];
+  }
+
+  /** A table of runs × numbers. */
+  runs(runs) {
+    const hasFiles = this.data.fileSets.length > 0;
+    const columns = [...this.data.runColumns, "remarks", ...(hasFiles ? ["files"] : [])];
+    const head = element("tr", {}, ...columns.map((label) => element("th", { scope: "col" }, label)));
+    const rows = runs.map((run) => {
+      const numbers = run.cells.map((text, at) => element("td", { className: at > 1 ? "number" : "word" }, text));
+      const remarks = element("td", { className: "remarks" }, this.data.remarks[run.remarks].join(" · "));
+      return element("tr", {}, ...numbers, remarks, ...(hasFiles ? [element("td", { className: "files" }, ...this.files(run))] : []));
+    });
+    const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+    return element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "Runs" }, table);
+  }
+
+  files(run) {
+    if (run.files === undefined) return [];
     const names = this.data.fileSets[run.files];
-    if (this.data.linked) line.append(...["", ...names].flatMap((name) => [" ", this.link(run.folder, name)]));
-    else line.append(element("span", { className: "note" }, `${decodeURIComponent(run.folder)} (${names.join(", ")})`));
-    return line;
+    if (!this.data.linked) return [`${decodeURIComponent(run.folder)} (${names.join(", ")})`];
+    return ["", ...names].flatMap((name) => [this.link(run.folder, name), " "]);
   }
 
   link(folder, name) {
     return element("a", { href: folder + encodeURIComponent(name), target: "_blank", rel: "noopener" }, name || "folder");
+  }
+}
+
+function wordsIn(text) {
+  return text.toLowerCase().split(/\s+/).filter(Boolean);
+}
+
+/** Copy a text to the clipboard. A page from a disk may not use the clipboard; then a selected field is copied. */
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const field = element("textarea", { value: text });
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
   }
 }
 
