@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -118,10 +119,12 @@ def remove_output(folder: RunFolder) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder. If it is a link, remove the link and not its target."""
+    """Remove a folder. If a program put a link or a file in its place, remove only this."""
     with suppress(OSError):
-        if folder.is_symlink():
-            folder.unlink()
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            folder.unlink()  # opening it, as rmtree does, would wait for ever if it is a pipe
+    if not os.path.isdir(folder):
+        return
     with suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
     if os.path.isdir(folder):  # it is too deep for Python or for the limit of open files

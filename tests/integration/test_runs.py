@@ -210,6 +210,15 @@ def test_checkpoints_of_others_are_not_removed_through_a_link(store, tmp_path):
     assert record.status is Status.OK and (tmp_path / "others" / "output").is_dir()
 
 
+def test_a_pipe_in_the_place_of_the_checkpoints_is_removed_and_not_opened(store):
+    code = (
+        "import os; run = os.path.join(os.environ['TUNEBENCH_RUN_DIR'], 'output')\n"
+        f"os.path.isdir(run) and os.rmdir(run); os.mkfifo(run)\n{GOOD}"
+    )
+    job, record = carried_out(store, experiment(code))
+    assert record.status is Status.OK and not (job.run_dir / "output").exists()
+
+
 def test_two_processes_claim_the_same_run_and_one_gets_it(store):
     code = (
         f"import sys, time; sys.path.insert(0, {str(REPO)!r})\nfrom pathlib import Path\n"
