@@ -53,8 +53,9 @@ class _Reporter:
         if self.file is None:
             rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
             path = os.path.join(self.folder or "", f"steps-rank{rank}.jsonl")
-            # Each line is flushed, since a process can be killed at any moment.
-            self.file = open(path, "w", buffering=1, encoding="utf-8", opener=_without_waiting)  # noqa: SIM115 (it stays open)
+            # Each line is flushed, since a process can be killed at any moment. The steps of an earlier process stay: steps that
+            # begin again make the run invalid.
+            self.file = open(path, "a", buffering=1, encoding="utf-8", opener=_without_waiting)  # noqa: SIM115 (it stays open)
         else:
             line["s"] = round(now - self.last, 9)
         self.last = now

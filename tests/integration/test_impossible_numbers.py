@@ -142,12 +142,17 @@ REPORTED: dict[str, tuple[StepSource, str, str | None]] = {
     "a line of 10^400 tokens": (
         StepSource.CALLS,
         CALLS + MORE_LINES.format(json.dumps({"step": 32, "s": 0.001, "tokens": 10**400}) + "\n"),
-        f"step 32 of rank 0 has {2**63} tokens",
+        f"step 32 of rank 0 has {2**63} or more tokens",
     ),
     "lines from before": (
         StepSource.CALLS,
         CALLS + MORE_LINES.format("".join(json.dumps(step) + "\n" for step in STEPS)),
         "step 1 of rank 0 came after step 31",
+    ),
+    "a process that begins anew": (
+        StepSource.CALLS,
+        f"{CALLS}import sys\nif not os.environ.get('AGAIN'): os.environ['AGAIN'] = '1'; os.execv(sys.executable, sys.orig_argv)",
+        "step 2 of rank 0 came after step 31",
     ),
     "a line of another time": (
         StepSource.CALLS,

@@ -29,8 +29,8 @@ MAX_BYTES = 512 * 2**20
 LATEST = 2.0**35
 
 LONGEST_LINE = 64 * 2**10
-# A count of a step must be smaller than this. A count beyond `_FAR` is read as `_FAR`, because it may be too large for a float.
-LARGEST_COUNT, _FAR = 2**53, 2**63
+# A count of a step must be smaller than this. A count beyond `FAR` is read as `FAR`, because it may be too large for a float.
+LARGEST_COUNT, FAR = 2**53, 2**63
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +130,7 @@ def _step(line: Mapping[str, Any]) -> Step | None:
         isinstance(line.get(name), str | bool) for name in ("step", "s", *_TIMES, *COUNTS)
     ):  # int() and float() read texts, too
         return None
-    counts = {name: None if line.get(name) is None else max(-_FAR, min(int(line[name]), _FAR)) for name in COUNTS}
+    counts = {name: None if line.get(name) is None else max(-FAR, min(int(line[name]), FAR)) for name in COUNTS}
     times = {name: None if line.get(name) is None else float(line[name]) for name in _TIMES}
     step = Step(
         number=int(line["step"]),

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from orchestrator.measure.metrics.limits import longest_s
-from orchestrator.measure.steps import COUNTS, LARGEST_COUNT, Step
+from orchestrator.measure.steps import COUNTS, FAR, LARGEST_COUNT, Step
 from orchestrator.records import StepSource
 
 # Maps a count of a step to the name of its total in the worker file.
@@ -38,7 +38,9 @@ def _of_rank(rank: int, steps: Sequence[Step], worker: Mapping[str, Any], wall_s
         yield f"step {last[1].number} of rank {rank} came after step {last[0].number}"
     for step in steps:
         if wrong := next((name for name in COUNTS if not 0 <= (getattr(step, name) or 0) < LARGEST_COUNT), None):
-            yield f"step {step.number} of rank {rank} has {getattr(step, wrong)} {_noun(wrong)}"
+            value = getattr(step, wrong)
+            more = " or more" if value == FAR else ""
+            yield f"step {step.number} of rank {rank} has {value}{more} {_noun(wrong)}"
         if step.tokens is not None and (step.real or 0) > step.tokens:
             yield f"step {step.number} of rank {rank} has {step.real:,} real tokens of {step.tokens:,}"
     instant = sum(step.seconds < _SHORTEST_S for step in steps)
