@@ -48,7 +48,7 @@ def modules(folder: Path, script: str = "train.py", *more: str) -> list[str]:
         ("from __future__ import annotations\nimport train", []),
         ("import relative.deep.x", ["relative/deep/x.py", "relative/y.py"]),
         ("import broken", ["broken.py"]),
-        ("import a\nthis is not Python code", []),
+        ("import a\nthis is not Python code", ["a.py"]),
         ("print('\\d')  # a SyntaxWarning for the shell of nobody\nimport a", ["a.py"]),
     ],
 )
@@ -92,6 +92,12 @@ def test_a_file_that_cannot_be_read_imports_nothing(tmp_path: Path) -> None:
     (tmp_path / "loop.py").symlink_to(tmp_path / "loop.py")
     (tmp_path / "binary.py").write_bytes(b"\xff\x00import a")
     assert imports_in(str(tmp_path / "loop.py")) == imports_in(str(tmp_path / "binary.py")) == ()
+
+
+def test_a_file_for_a_newer_python_still_imports(tmp_path: Path) -> None:
+    newer = "import a\nfrom p import (\n    m,\n    n,\n)\ndef first(x):\n    import b\n    return x ?? from here\n"
+    (tmp_path / "newer.py").write_text(newer)
+    assert imports_in(str(tmp_path / "newer.py")) == ((0, "a"), (0, "p.m"), (0, "p.n"), (0, "b"))
 
 
 FILES = ["a.py", "b.py", "p/__init__.py", "p/m.py", "p/s/__init__.py", "p/s/n.py", "q/o.py", "q/r/__init__.py"]

@@ -91,6 +91,19 @@ def test_a_file_of_another_folder_keeps_the_path_of_the_command(folder: Path, tm
     assert names(folder, f"{folder}/train.py") == WITH_IMPORTS
 
 
+def test_behind_a_link_modules_are_looked_for_beside_its_target_as_python_does(folder: Path, tmp_path: Path) -> None:
+    (folder / "real").mkdir()
+    (folder / "real" / "odd.py").write_text("import helper")
+    (folder / "real" / "helper.py").write_text("")
+    (folder / "linked.py").symlink_to("real/odd.py")
+    assert names(folder, "linked.py") == ["linked.py", "real/helper.py"]
+
+
+def test_a_file_of_arguments_counts(folder: Path) -> None:
+    (folder / "args.txt").write_text("--x 1")
+    assert names(folder, "train.py", "@args.txt") == [*WITH_IMPORTS, "args.txt"]
+
+
 def test_modules_are_also_looked_for_in_the_scenario_s_folder_and_in_the_pythonpath(
     folder: Path, tmp_path: Path
 ) -> None:

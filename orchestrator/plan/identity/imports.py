@@ -2,8 +2,7 @@
 
 Every `import` counts, even inside a function, an `if` or a `try`. A name is searched in the given folders, in Python's order: a
 package, a module, then a folder without `__init__.py`. A name that is in none of these folders is an installed package. Installed
-packages are not followed. A file that is not valid Python imports nothing. Names that a program computes while it runs are not
-found.
+packages are not followed. Names that a program computes while it runs are not found.
 """
 
 from __future__ import annotations
@@ -84,17 +83,22 @@ def on_path(folder: str, name: str) -> tuple[str, ...]:
 
 
 def imports_in(file: str) -> tuple[Import, ...]:
-    """Return the imports of a Python file. Return no imports if the file cannot be read or is not valid Python.
+    """Return the imports of a Python file. Return no imports if the file cannot be read.
 
-    Of a file above LARGE_BYTES, only the lines that begin with an import are parsed.
+    Of a file above LARGE_BYTES, and of a file that this version of Python cannot parse, only whole imports are parsed.
     """
     import ast
 
     try:
         with open(file, "rb") as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a warning about the user's code would be shown in the plan
-            is_large = os.fstat(stream.fileno()).st_size > LARGE_BYTES
-            tree = ast.parse(_statements(stream) if is_large else stream.read())
+            tree = None
+            if os.fstat(stream.fileno()).st_size <= LARGE_BYTES:
+                with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+                    tree = ast.parse(stream.read())
+            if tree is None:
+                stream.seek(0)
+                tree = ast.parse(_statements(stream))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     imports: dict[Import, None] = {}
@@ -108,13 +112,16 @@ def imports_in(file: str) -> tuple[Import, ...]:
 
 
 def _statements(stream: IO[bytes]) -> str:
-    """Return the lines of a file that are a whole import, one below the other. The lines may be indented."""
+    """Return the imports of a file, one below the other. They may be indented, and names in brackets may fill several lines."""
     import ast
 
-    found = []
+    found, begun = [], b""
     for line in stream:
-        if len(line) <= _LONGEST_IMPORT and line.lstrip().startswith((b"import ", b"from ")):
-            text = line.strip().decode("utf-8", "replace")
+        if begun or (len(line) <= _LONGEST_IMPORT and line.lstrip().startswith((b"import ", b"from "))):
+            begun += line
+            if b"(" in begun and b")" not in begun and len(begun) <= _LONGEST_IMPORT:
+                continue
+            text, begun = begun.strip().decode("utf-8", "replace"), b""
             with suppress(SyntaxError, ValueError):
                 ast.parse(text)
                 found.append(text)

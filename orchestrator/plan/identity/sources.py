@@ -85,7 +85,9 @@ class Sources:
             for path in filter(self._is_source, named.paths):
                 files[named.name(path, folder), path] = None
                 if named.is_script or self._is_python(path):
-                    home = named.home or os.path.dirname(path)
+                    home = named.home or os.path.dirname(
+                        os.path.realpath(path)
+                    )  # as Python: behind a link, its target's folder
                     modules = self._modules(path, (home, folder, *extra))
                     files |= {(named.name(module, folder), module): None for module in modules}
         return files
@@ -159,7 +161,7 @@ def _named(before: str, word: str, folder: str, extra: Sequence[str]) -> Iterato
             home, paths = next(filter(itemgetter(1), found), (place, ()))
             yield _Named(text=token, paths=paths, is_script=True, home=home)
         is_script = last == _PYTHON_ITSELF or _PYTHON.fullmatch(os.path.basename(last)) is not None
-        for text in dict.fromkeys((token, *re.split("[=,]", token))):
+        for text in dict.fromkeys((token, *re.split("[=,@]", token))):
             yield _Named(text=text, paths=(os.path.normpath(os.path.join(place, text)),), is_script=is_script)
 
 
