@@ -199,6 +199,13 @@ def test_json_in_its_forms(name: str, text: str, tmp_path: Path) -> None:
     assert load_rows(str(tmp_path / name), "train[:4]") == ROWS[:4]
 
 
+def test_built_in_data_have_only_the_split_train(tmp_path: Path) -> None:
+    with pytest.raises(
+        PreparationError, match="the only split of 'builtin:stdlib-docs' is 'train'; it has no split 'test'"
+    ):
+        load_rows("builtin:stdlib-docs", "test")
+
+
 def test_a_folder_holds_splits_by_name(tmp_path: Path) -> None:
     (tmp_path / "train-0.jsonl").write_text(json.dumps(ROWS[0]))
     (tmp_path / "train-1.jsonl").write_text(json.dumps(ROWS[1]))

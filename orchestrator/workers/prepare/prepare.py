@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from folders import described, files_below, make_folder
 from formatting import PreparationError, Sample, Spec, Tokenized, check_spec, format_rows, tokenize_samples
-from sources import load_rows
+from sources import load_rows, part_of_train
 
 SYNTHETIC = "builtin:synthetic"
 PACKAGES = ("numpy", "tokenizers", "transformers", "datasets")
@@ -50,7 +50,8 @@ def prepare(spec: Spec) -> bool:
 
 def write(spec: Spec, folder: str) -> None:
     if spec.source == SYNTHETIC:
-        tokenizer, samples, rows = None, [], synthetic(spec)
+        tokenizer, samples = None, []
+        rows = part_of_train(list(synthetic(spec)), spec.split, spec.source)
     else:
         source_rows = load_rows(spec.source, spec.split)[: spec.samples]
         tokenizer = find_tokenizer(spec) if spec.wants_tokens or spec.chat_template else None

@@ -22,9 +22,9 @@ JSON_ENDINGS, ENDINGS = (".json", ".jsonl"), (".json", ".jsonl", ".parquet")
 def load_rows(source: str, split: Optional[str]) -> list[Row]:
     """Return the rows of a source, in order. Without a split, return all rows of `train`."""
     if source.startswith("builtin:"):
-        return part(builtin(source), split, source)
+        return part_of_train(builtin(source), split, source)
     if any(os.path.isfile(os.path.join(source, name)) for name in ("dataset_info.json", "dataset_dict.json")):
-        return part(through_datasets(source, "load_from_disk", None), split, source)
+        return part(through_datasets(source, "load_from_disk", split), split, source)
     if os.path.exists(source):
         return part([row for path in files_of(source, split) for row in read_file(path)], split, source)
     if source.startswith(("/", "./", "../", "~")) or source.endswith(ENDINGS):
@@ -56,13 +56,21 @@ def split_of(text: Optional[str]) -> tuple[str, Optional[str], Optional[str]]:
     return match["name"], match["start"], match["stop"]
 
 
-def part(rows: list[Row], split: Optional[str], source: str) -> list[Row]:
+def part(rows: list[Any], split: Optional[str], source: str) -> list[Any]:
     """Return the part of the rows that a split names. The part is never empty."""
     _, start, stop = split_of(split)
     chosen = rows[slice(position(start, len(rows)), position(stop, len(rows)))]
     if not chosen:
         raise PreparationError(f"{source!r} has no rows in the split {split or 'train'!r}; it has {len(rows)} in all.")
     return chosen
+
+
+def part_of_train(rows: list[Any], split: Optional[str], source: str) -> list[Any]:
+    """Return the part of the rows of a source that has only the split `train`."""
+    name, _, _ = split_of(split)
+    if name != "train":
+        raise PreparationError(f"the only split of {source!r} is 'train'; it has no split {name!r}.")
+    return part(rows, split, source)
 
 
 def position(text: Optional[str], rows: int) -> Optional[int]:
@@ -148,10 +156,22 @@ def through_datasets(name: str, loader: str, split: Optional[str], **options: An
             "install it in the training environment, or use a JSON file or builtin: data."
         ) from error
     try:
-        rows = getattr(datasets, loader)(name, **({"split": split} if split else {}), **options)
+        of_hub = {"split": split} if split and loader == "load_dataset" else {}
+        rows = getattr(datasets, loader)(name, **of_hub, **options)
     except Exception as error:
         text = " ".join(str(error).split())[:2000]  # its reader masks secrets before it shortens the text
         raise PreparationError(f"the data set {name!r} could not be loaded ({type(error).__name__}): {text}") from error
-    if hasattr(rows, "keys"):  # a saved dictionary of splits
-        rows = rows["train"] if "train" in rows else rows[next(iter(rows))]
+    if loader == "load_from_disk":
+        rows = saved_split(rows, split, name)
     return [dict(row) for row in rows]
+
+
+def saved_split(saved: Any, split: Optional[str], name: str) -> Any:
+    """Return the rows of a split of a saved data set. If there is no `train`, `train` means the first split."""
+    wanted, _, _ = split_of(split)
+    splits = saved if hasattr(saved, "keys") else {str(saved.split or "train"): saved}
+    if wanted in splits:
+        return splits[wanted]
+    if wanted == "train":
+        return next(iter(splits.values()))
+    raise PreparationError(f"the data set {name!r} has no split {wanted!r}; it has {', '.join(splits)}.")
