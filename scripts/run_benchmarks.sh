@@ -49,7 +49,7 @@ batch_sizes="${EFFECTIVE_BS_MATRIX:-}"
 num_gpus="${1:-}"
 is_yaml() { [[ "${1:-}" =~ \.ya?ml$ ]]; }
 has_batch_sizes() {
-  [[ "${2:-}" =~ ^[0-9\ ,]+$ ]] || { [[ $# -ge 3 && -z "$2" ]] && { is_yaml "${4:-}" || { [[ -n "$3" ]] && ! is_yaml "$3"; }; }; }
+  [[ "${2:-}" =~ ^[0-9,[:space:]]+$ ]] || { [[ $# -ge 3 && -z "$2" ]] && { is_yaml "${4:-}" || { [[ -n "$3" ]] && ! is_yaml "$3"; }; }; }
 }
 if has_batch_sizes "$@"; then
   batch_sizes="${2:-$batch_sizes}"
@@ -63,8 +63,9 @@ if [[ -z "$filter" && "$config" -ef "$root/scenarios.yaml" ]]; then
   filter=quickstart
 fi
 
-# "1 2" or "1,2" -> 1,2
-commas() { local words; read -ra words <<<"${1//,/ }"; (IFS=,; echo "${words[*]}"); }
+# "1 2" or "1,2" -> 1,2. Words may also be on several lines, as `seq` prints them.
+one_line() { echo "${1//[[:space:]]/ }"; }
+commas() { local words; read -ra words <<<"$(one_line "${1//,/ }")"; (IFS=,; echo "${words[*]}"); }
 
 options=(--results "$results" --memory "${MEMORY_LOGGING:-huggingface}" --yes)
 [[ -z "$num_gpus" ]] || options+=(--num-gpus "$(commas "$num_gpus")")
@@ -75,7 +76,7 @@ options=(--results "$results" --memory "${MEMORY_LOGGING:-huggingface}" --yes)
 [[ "$overwrite" == no ]] || options+=(--move-aside)
 [[ "$dry_run" == no ]] || options+=(--dry-run)
 if [[ "$filter" != none ]]; then
-  read -ra names <<<"$filter"
+  read -ra names <<<"$(one_line "$filter")"
   for name in "${names[@]}"; do options+=(--scenario "$name"); done
 fi
 

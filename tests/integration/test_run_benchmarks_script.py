@@ -84,6 +84,13 @@ def test_positional_arguments(run: Run, tmp_path: Path) -> None:
     assert [name for flag, name in pairwise(words) if flag == "--scenario"] == ["lora", "qlora"]
 
 
+def test_words_may_be_on_several_lines(run: Run) -> None:
+    words = run("1\n2", "4\n8", "results", "", "lora\nqlora")
+    assert words[words.index("--num-gpus") + 1] == "1,2"
+    assert words[words.index("--axis") + 1] == "effective_batch_size=4,8"
+    assert [name for flag, name in pairwise(words) if flag == "--scenario"] == ["lora", "qlora"]
+
+
 def test_a_file_that_is_not_here_is_looked_for_in_the_repository(run: Run) -> None:
     assert run("", "", "examples/matrix.yaml")[0] == str(ROOT / "examples/matrix.yaml")
     assert "--scenario" not in run("", "", "examples/matrix.yaml")
