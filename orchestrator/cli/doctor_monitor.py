@@ -10,6 +10,7 @@ from typer import Option
 
 from orchestrator.cli import options, streams
 from orchestrator.cli.console import out, print_raw, tell
+from orchestrator.errors import SelectionError
 
 
 def doctor(
@@ -21,6 +22,8 @@ def doctor(
     """Check what this machine can run, and say how to get what is missing."""
     from orchestrator.plan import doctor as examination
 
+    if python is not None and not python.strip():
+        raise SelectionError("--python is empty; give it the path of an interpreter, or leave it out")
     findings = examination.examine(python)
     if as_json:
         print_raw([examination.as_json(findings)])

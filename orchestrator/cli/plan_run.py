@@ -134,6 +134,11 @@ def _tell_names_from_folders(options: SuiteOptions) -> None:
 def _select(options: SuiteOptions) -> Selection:
     from orchestrator.plan.selection import parse_selection, whole_numbers
 
+    for option in ("framework", "model", "cell", "num_gpus"):
+        given = getattr(options, option)
+        if any(not text.strip(", ") for text in ([given] if isinstance(given, str) else given or ())):
+            flag = f"--{option.replace('_', '-')}"
+            raise SelectionError(f"{flag} is empty, and would choose everything; give it a value, or leave it out")
     return parse_selection(
         scenarios=options.scenario or ([QUICKSTART] if options.scenarios is None else []),
         frameworks=words(options.framework),

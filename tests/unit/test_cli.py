@@ -154,6 +154,17 @@ def test_a_list_is_as_wide_as_the_terminal(call: Call) -> None:
     assert call("list", "metrics", COLUMNS="0")[1].splitlines() == rows[""], "0 means that the width is not known"
 
 
+@pytest.mark.parametrize("option", ["--cell", "--framework", "--model", "--num-gpus"])
+def test_an_empty_choice_is_a_mistake_and_does_not_choose_everything(call: Call, option: str) -> None:
+    expected = f"error: {option} is empty, and would choose everything; give it a value, or leave it out\n"
+    assert call("plan", ROOT / "scenarios.yaml", option, "") == (2, "", expected)
+
+
+def test_an_empty_interpreter_is_a_mistake(call: Call) -> None:
+    expected = "error: --python is empty; give it the path of an interpreter, or leave it out\n"
+    assert call("doctor", "--python", "") == (2, "", expected)
+
+
 def test_a_word_that_is_not_allowed_is_named_with_those_that_are(call: Call) -> None:
     code, _, err = call("list", "optimizers")
     allowed = "'frameworks', 'models', 'trainers', 'metrics'"
