@@ -49,7 +49,7 @@ def _number(word: str) -> object:
         return word
 
 
-_BATCH = "per_device_train_batch_size"
+_BATCH, _STEPS = "per_device_train_batch_size", "max_steps"
 # Argument → the setting that shows its effect, and the form in which the two are compared.
 _SETTING_OF: Mapping[str, tuple[str, Callable[[str], object]]] = {
     **{name: (name, is_true) for name in ("gradient_checkpointing", "torch_compile", "padding_free", "packing")},
@@ -62,6 +62,7 @@ _SETTING_OF: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "quantization": ("quantization", str.lower),
     _BATCH: (_BATCH, _number),
     "gradient_accumulation_steps": ("gradient_accumulation_steps", _number),
+    _STEPS: (_STEPS, _number),
     "r": ("lora_rank", _number),
     "lora_r": ("lora_rank", _number),
 }
@@ -133,6 +134,8 @@ def _arguments(asked: Asked, settings: Settings) -> Iterator[Difference]:
             continue
         if name == "dtype" and (quantised or wanted == "auto"):
             continue  # quantised weights have no dtype of their own
+        if name == _STEPS and wanted.startswith("-"):
+            continue  # whole epochs; the setting has their steps
         all_rows = name == _BATCH and actual == settings.get("train_rows")
         yield name, wanted, f"{actual}, all rows of the data" if all_rows else actual
 
