@@ -1,4 +1,4 @@
-"""Write a comparison as Markdown for a comment on a pull request: conclusion, environment, rows worst first, folded details.
+"""Write a comparison as Markdown for a comment on a pull request: the conclusion, what changed in sentences, and folded details.
 
 The text begins with a mark (`<!-- tunebench compare -->`), so that a program can find and replace the comment. The text fits into
 one comment. Rows that do not fit are only counted. Markdown in names and logs is escaped.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.compare.comparison import Comparison
-from orchestrator.compare.view import wording
+from orchestrator.compare.view import in_words, wording
 from orchestrator.compare.view.wording import Block, Which
 from orchestrator.files.markdown import escaped, folded, sentence, table
+from orchestrator.files.printable_text import counted as number_of
 from orchestrator.files.printable_text import one_line
 
 MARK = "<!-- tunebench compare -->"
@@ -30,13 +31,13 @@ def text(comparison: Comparison, *, conclusion: str, everything: bool = False) -
         f"{MARK}\n### tunebench compare: {escaped(conclusion)}",
         f"{escaped(_short(comparison.base))} → {escaped(_short(comparison.new))} · {wording.experiments(comparison)} · "
         f"{wording.counted(comparison)}",
-        *_environment(comparison),
-        *_fleet(comparison),
+        "\n".join(f"- **{escaped(one.head)}**: {escaped(one.text)}" for one in in_words.sentences(comparison)),
     ]
-    ends = [*_differences(comparison), *_warnings(comparison), _rules(comparison)]
+    ends = [*_environment(comparison), *_fleet(comparison), *_differences(comparison), *_warnings(comparison)]
+    ends.append(_rules(comparison))
     left = LONGEST - sum(len(part) + 2 for part in (*parts, *ends)) - 200
     main = _rows(wording.blocks(comparison, Which.NOTABLE))
-    parts += _bounded(main, left, most=MAX_ROWS)
+    parts += [folded(f"{number_of(len(main), 'row')} to look at", rows) for rows in _bounded(main, left, most=MAX_ROWS)]
     if everything:
         left -= sum(map(len, parts[-1:]))
         unchanged = _rows(wording.blocks(comparison, Which.UNCHANGED))
@@ -52,10 +53,9 @@ def _environment(comparison: Comparison) -> Iterator[str]:
     if not differences:
         return
     rows = [(*wording.difference_cells(difference), pairs) for difference, pairs in differences[:MAX_DIFFERENCES]]
-    yield "**The environment differs**"
-    yield table(("", "base", "new", "pairs"), rows)
-    if len(differences) > MAX_DIFFERENCES:
-        yield f"and in {len(differences) - MAX_DIFFERENCES} more"
+    more = len(differences) - MAX_DIFFERENCES
+    text = table(("", "base", "new", "pairs"), rows) + (f"\n\nand in {more} more" if more > 0 else "")
+    yield folded(f"The environment differs in {number_of(len(differences), 'value')}", text)
 
 
 def _fleet(comparison: Comparison) -> Iterator[str]:
@@ -64,8 +64,8 @@ def _fleet(comparison: Comparison) -> Iterator[str]:
         verdict, metric, *numbers = wording.fleet_cells(line)
         rows.append((metric, verdict, *numbers, wording.fleet_note(line)))
     if rows:
-        yield "**All experiments** (geometric mean of the ratios)"
-        yield table(("metric", "verdict", "change", "95 %", ""), rows, right=("change",))
+        text = table(("metric", "verdict", "change", "95 %", ""), rows, right=("change",))
+        yield folded("All experiments together (geometric mean of the ratios)", text)
 
 
 def _rows(blocks: Iterable[Block]) -> list[tuple[str, ...]]:

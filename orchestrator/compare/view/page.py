@@ -1,4 +1,4 @@
-"""Write a comparison as one HTML page: the sides, the rules, the verdict, the environment, all experiments, charts, rows.
+"""Write a comparison as one HTML page: the verdict in sentences, the sides, charts, rows, the environment.
 
 The page is a text, and `files` writes it. It shares its frame, colours and scripts with all pages (`report.page`). `forest` and
 `scatter` make the charts. `page_table` makes the table.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.compare import gate
 from orchestrator.compare.comparison import Comparison, Row, Verdict
 from orchestrator.compare.gate import Cause
-from orchestrator.compare.view import marks, page_table, wording
+from orchestrator.compare.view import in_words, marks, page_table, wording
 from orchestrator.compare.view.forest import forest
 from orchestrator.compare.view.marks import MARKS
 from orchestrator.compare.view.scatter import scatter
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # This text near the beginning of a page identifies the page as a comparison.
 MARK = "<title>Comparison: "
 
-MOST_DIFFERENCES, MOST_LISTED, MOST_WARNINGS = 100, 200, 100
+MOST_DIFFERENCES, MOST_LISTED, MOST_WARNINGS, MOST_IN_VERDICT = 100, 200, 100, 4
 NAME, SENTENCE = 160, 600
 
 _KINDS = {gate.NOTHING_WORSE: "gain", gate.WORSE: "failure"}
@@ -50,11 +50,11 @@ def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT) -> 
     left_out = len(comparison.rows) - int(table["rows"])
     note = f"The page has room for the {table['rows']:,} worst rows; {left_out:,} more are in the CSV."
     sections = [
-        Section(id="compared", title="What was compared", body=_compared(comparison, fail_on)),
-        Section(id="environment", title="Differences of environment", body=_environment(comparison)),
-        Section(id="together", title="All experiments together", body=_together(comparison)),
+        Section(id="verdict", title="Verdict", body=_verdict(comparison, fail_on)),
         Section(id="charts", title="Charts", body=shell.charts_body(charts)),
         Section(id="table", title="All rows", body=shell.table_body(constant=[], notes=[note] if left_out else [])),
+        Section(id="together", title="All experiments together", body=_together(comparison)),
+        Section(id="environment", title="Differences of environment", body=_environment(comparison)),
         Section(id="without", title="Without numbers", body=_without_numbers(comparison)),
     ]
     base, new = one_line(comparison.base, width=60), one_line(comparison.new, width=60)
@@ -66,18 +66,26 @@ def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT) -> 
     )
 
 
-def _compared(comparison: Comparison, fail_on: Sequence[Cause]) -> Markup:
-    """Return the two sides, the rules, the verdict in one line, and the number of each verdict."""
+def _verdict(comparison: Comparison, fail_on: Sequence[Cause]) -> Markup:
+    """Return what changed in sentences, the number of each verdict, the two sides and the rules."""
     code = gate.exit_code(comparison, fail_on=fail_on)
+    differences = [wording.difference(differing) for differing, _ in wording.environment(comparison)]
+    shown = "; ".join(differences[:MOST_IN_VERDICT])
+    more = f"; and {len(differences) - MOST_IN_VERDICT} more" if len(differences) > MOST_IN_VERDICT else ""
     facts = [
         ("Base", one_line(comparison.base, width=SENTENCE)),
         ("New", one_line(comparison.new, width=SENTENCE)),
+        ("Environment", one_line(f"{shown}{more}", width=SENTENCE) or "no difference is known"),
         ("Judged by", one_line(wording.judged_by(comparison), width=SENTENCE) or "-"),
         ("Fails on", ", ".join(fail_on) or "nothing"),
     ]
     return shell.render(
         "comparison.html",
         facts=facts,
+        sentences=[
+            {"kind": one.kind, "head": one.head, "text": one_line(one.text, width=SENTENCE)}
+            for one in in_words.sentences(comparison)
+        ],
         conclusion=one_line(wording.conclusion(comparison, fail_on)),
         kind=_KINDS.get(code, "warning"),
         tiles=_tiles(comparison),

@@ -1,0 +1,130 @@
+"""What changed, in sentences: `Slower: llama-1b · none -5.0% tok/s (-5.4% to -4.6%) at 1 GPU`. Worst first. Pure.
+
+A slowdown is one fact, even if several metrics show it (tokens per second, step time). So of the speeds of an experiment, only the
+first one counts, and of its memory numbers, too. Experiments that differ only in the number of GPUs are one entry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from orchestrator.compare.comparison import Comparison, Row, Verdict
+from orchestrator.compare.rules import DEFAULT, HEADLINES
+from orchestrator.compare.view import wording
+from orchestrator.files.printable_text import counted, one_line
+from orchestrator.measure.metrics import Judged, metric
+
+SPEEDS = (*HEADLINES, "step_time_s")
+MOST_ENTRIES = 3
+_LONGEST = 200
+_GPUS = re.compile(r"(?P<count>\d+) (?P<noun>GPU|process)(s|es)?")
+_BETWEEN = " · "
+_SPEED, _MEMORY, _LOSS = "speed", "memory", "loss"
+# Verdict → kind of the sentence, and its first words for speed, memory and loss.
+_HEADS = {
+    Verdict.REGRESSED: ("failure", {_SPEED: "Slower", _MEMORY: "More memory", _LOSS: "Higher loss"}),
+    Verdict.IMPROVED: ("gain", {_SPEED: "Faster", _MEMORY: "Less memory", _LOSS: "Lower loss"}),
+}
+_WITHOUT_NUMBERS = {
+    Verdict.FAILED: ("failure", "Failed"),
+    Verdict.MISSING: ("failure", "Missing"),
+    Verdict.NOT_COMPARABLE: ("warning", "Not comparable"),
+    Verdict.NEW: ("gain", "New"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sentence:
+    """A sentence without its full stop. `kind` is `failure`, `warning` or `gain`; `head` are its first words."""
+
+    kind: str
+    head: str
+    text: str
+
+
+def sentences(comparison: Comparison) -> list[Sentence]:
+    """Return the sentences, worst first. If nothing changed, return one sentence that says so."""
+    old = wording.old_failures(comparison)
+    notable = [row for row in comparison.rows if not wording.is_unchanged(row, old)]
+    found = [
+        one for verdict in wording.WORST_FIRST for one in _of(verdict, [r for r in notable if r.verdict is verdict])
+    ]
+    if found:
+        return found
+    return [Sentence(kind="gain", head="No change", text=wording.counted(comparison))]
+
+
+def _of(verdict: Verdict, rows: Sequence[Row]) -> Iterator[Sentence]:
+    if verdict in _WITHOUT_NUMBERS:
+        kind, head = _WITHOUT_NUMBERS[verdict]
+        names = dict.fromkeys(f"{row.label} ({row.why})" if row.why else row.label for row in rows)
+        if names:
+            yield Sentence(kind=kind, head=head, text=_listed([*names]))
+    elif verdict is Verdict.INCONCLUSIVE and rows:
+        yield Sentence(kind="warning", head="Not certain", text=_listed(_entries(_without_mirrors(rows))))
+    elif verdict in _HEADS:
+        kind, heads = _HEADS[verdict]
+        families: dict[str, list[Row]] = {}
+        for row in _without_mirrors(rows):
+            families.setdefault(_family(row.metric), []).append(row)
+        for family in sorted(families, key=[_SPEED, _MEMORY, _LOSS, *families].index):
+            other = f"{'Worse' if verdict is Verdict.REGRESSED else 'Better'} {family}"
+            # A loss that fell is no gain: it may be another training.
+            own = "warning" if (family, verdict) == (_LOSS, Verdict.IMPROVED) else kind
+            yield Sentence(kind=own, head=heads.get(family, other), text=_listed(_entries(families[family])))
+
+
+def _family(name: str) -> str:
+    """Return the family of a metric: its label, if it is neither a speed, nor a memory, nor the loss."""
+    if name in SPEEDS:
+        return _SPEED
+    return {Judged.TOLERANCE: _MEMORY, Judged.GUARD: _LOSS}.get(metric(name).judged, wording.heading(name))
+
+
+def _without_mirrors(rows: Sequence[Row]) -> list[Row]:
+    """Return the first row of each experiment and family, in the order of the default metrics."""
+    ordered = sorted(rows, key=lambda row: DEFAULT.index(row.metric) if row.metric in DEFAULT else len(DEFAULT))
+    first: dict[tuple[str, str], Row] = {}
+    for row in ordered:
+        first.setdefault((row.label, _family(row.metric)), row)
+    return sorted(first.values(), key=wording.badness)
+
+
+def _entries(rows: Sequence[Row]) -> list[str]:
+    """Return a text for each group of rows that differ only in the number of GPUs."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        name = _BETWEEN.join(part for part in row.label.split(_BETWEEN) if not _GPUS.fullmatch(part))
+        groups.setdefault((name, row.metric), []).append(row)
+    return [_entry(name, metric_name, some) for (name, metric_name), some in groups.items()]
+
+
+def _entry(name: str, metric_name: str, rows: Sequence[Row]) -> str:
+    ratios = sorted((row.ratio for row in rows if row.ratio), key=lambda ratio: ratio.value)
+    change = dict.fromkeys((wording.percent(ratios[0].value), wording.percent(ratios[-1].value))) if ratios else {}
+    within = f" ({wording.interval(ratios[0])})" if len(ratios) == 1 and wording.interval(ratios[0]) else ""
+    needs = sorted(row.needs for row in rows if row.needs)
+    runs = dict.fromkeys((needs[0], needs[-1])) if needs else {}
+    parts = [name, " to ".join(change), f"{wording.heading(metric_name)}{within}", _gpus(rows)]
+    more = f", about {' to '.join(map(str, runs))} more runs per side" if runs else ""
+    return " ".join(filter(None, parts)) + more
+
+
+def _gpus(rows: Sequence[Row]) -> str:
+    """Return the numbers of GPUs in the labels of these rows: `at 1 and 2 GPUs`."""
+    found = [match for row in rows for part in row.label.split(_BETWEEN) if (match := _GPUS.fullmatch(part))]
+    if not found:
+        return ""
+    counts = sorted({int(match["count"]) for match in found})
+    words = [f"{count:,}" for count in counts]
+    noun = counted(counts[-1], found[0]["noun"], "processes" if found[0]["noun"] == "process" else "").partition(" ")[2]
+    return f"at {' and '.join(filter(None, (', '.join(words[:-1]), words[-1])))} {noun}"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """Return the first texts in one line, and the number of the others."""
+    more = len(texts) - MOST_ENTRIES
+    shown = [one_line(text, longest=_LONGEST) for text in texts[:MOST_ENTRIES]]
+    return "; ".join([*shown, *([f"and {more} more"] if more > 0 else [])])

@@ -1,0 +1,47 @@
+"""What changed in sentences: each fact once, experiments that differ only in their GPUs together, the worst first."""
+
+from __future__ import annotations
+
+from factories.comparisons import compared, entry, paired
+from test_compare_view import everything
+
+from orchestrator.compare.comparison import Comparison
+from orchestrator.compare.rules import Rules
+from orchestrator.compare.view.in_words import MOST_ENTRIES, sentences
+
+SPEED, STEP, PEAK = "tokens_per_s", "step_time_s", "peak_allocated_bytes"
+BASE = (1000.0, 1001.0, 999.0, 1000.5, 999.5)
+
+
+def said(comparison: Comparison) -> dict[str, str]:
+    return {one.head: one.text for one in sentences(comparison)}
+
+
+def slower(label: str, factor: float) -> object:
+    base = {SPEED: list(BASE), STEP: [400 / value for value in BASE]}
+    new = {SPEED: [value * factor for value in BASE], STEP: [400 / value / factor for value in BASE]}
+    return paired(entry(label, base), entry(label, new))
+
+
+def test_every_kind_of_change_has_its_sentence_the_worst_first() -> None:
+    heads = [one.head for one in sentences(everything())]
+    worse = ["Failed", "Slower", "More memory", "Missing", "Not comparable", "Not certain"]
+    assert heads == [*worse, "Faster", "Lower loss", "New"]
+    found = said(everything())
+    assert found["Slower"] == "llama-1b · none -5.0% tok/s (-5.4% to -4.6%) at 1 GPU", "the step time is the same fact"
+    assert found["Not certain"].endswith("about 15 more runs per side")
+
+
+def test_numbers_of_gpus_are_one_entry_and_mirrors_count_once() -> None:
+    rules = Rules(metrics=(SPEED, STEP))
+    both = compared(slower("llama · none · 1 GPU", 0.95), slower("llama · none · 2 GPUs", 0.97), rules=rules)
+    assert said(both) == {"Slower": "llama · none -5.0% to -3.0% tok/s at 1 and 2 GPUs"}
+
+
+def test_many_experiments_are_counted() -> None:
+    many = [slower(f"model-{number} · none · 1 GPU", 0.9) for number in range(MOST_ENTRIES + 2)]
+    assert said(compared(*many))["Slower"].endswith("; and 2 more")
+
+
+def test_no_change_is_said() -> None:
+    assert said(compared(slower("a", 1.0))) == {"No change": "2 same"}
