@@ -52,6 +52,11 @@ def test_it_opens_draws_and_is_accessible(
         page.locator("#chart-trend .choices select").first.select_option(index=2)
         expect(page.locator("#chart-trend .summary").first).to_contain_text("the last has 2,2")
         expect(page.locator("#chart-trend .plot .ytick").first).not_to_have_text(drawn)
+        assert page.locator(".sparkline").count() == 4
+        name = page.locator(".sparkline").nth(1).locator(".name").inner_text()
+        page.locator(".sparkline").nth(1).click()
+        assert page.locator("#chart-trend .choices select").first.input_value() == name
+        page.locator("#chart-trend .choices select").first.select_option(index=2)
         show_numbers(page.locator("#chart-trend"))
         expect(page.locator("#chart-trend .numbers tbody tr")).to_have_count(10)
         found = serious(page)

@@ -21,7 +21,17 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator.cli import history_rerun
-from orchestrator.compare.history import as_csv, campaigns, files, findings, repeats, terminal, trends, wording
+from orchestrator.compare.history import (
+    as_csv,
+    campaigns,
+    files,
+    findings,
+    repeats,
+    sparklines,
+    terminal,
+    trends,
+    wording,
+)
 from orchestrator.compare.history.findings import Course
 from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series
 from orchestrator.compare.history.trend_page import trend_page
@@ -478,6 +488,25 @@ def test_the_csv_files(tmp_path: Path, golden: Callable[[str, str], None], monke
     found = history(*sorted(Path().iterdir()))
     golden("history/steps.csv", as_csv.steps(found))
     golden("history/history.csv", as_csv.points(found))
+
+
+def test_a_small_curve_is_flat_where_nothing_changed_and_the_latest_change_is_first(found: History) -> None:
+    tiles, more = sparklines.tiles(found)
+    drawn = [series for series in wording.every_series(found) if len(series.points) > 1]
+    assert (len(tiles), more) == (len(drawn), 0)
+    changed = [bool(tile["marks"]) for tile in tiles]
+    assert changed == sorted(changed, reverse=True) and True in changed
+    for tile in tiles:
+        heights = [float(point.partition(",")[2]) for point in tile["line"].split()]
+        assert all(0 <= height <= sparklines.HEIGHT for height in heights)
+    noise = [point for point in found.series[0].points][:2]
+    calm = replace(
+        found.series[0], steps=(), drifts=(), points=[replace(noise[0], value=100.0), replace(noise[1], value=100.5)]
+    )
+    (first, second) = (
+        float(point.partition(",")[2]) for point in sparklines._tile(calm, wording.labels(found))["line"].split()
+    )
+    assert abs(first - second) < 3, "half a per cent is 2 of 40 pixels"
 
 
 def test_the_json_document(found: History) -> None:

@@ -1,4 +1,4 @@
-"""Write a history as one HTML page: its steps in words, a trend chart for each experiment and metric, the campaigns.
+"""Write a history as one HTML page: its steps in words, a grid of small curves, trend charts, the campaigns.
 
 The page is a text, and `files` writes it. It shares its frame, colours and scripts with all pages (`report.page`).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.compare.history import wording
+from orchestrator.compare.history import sparklines, wording
 from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series, Step
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import DASH, metric, show
@@ -47,6 +47,7 @@ def trend_page(history: History) -> str:
     charts = [chart_or_absent(_chart(history), "no campaign has a measured value to show")]
     sections = [
         Section(id="steps", title="Steps, newest first", body=_steps(history)),
+        Section(id="series", title="All series", body=_series(history)),
         Section(id="trends", title="Trends", body=shell.charts_body(charts)),
         Section(id="campaigns", title="Campaigns", body=_campaigns(history)),
     ]
@@ -54,6 +55,12 @@ def trend_page(history: History) -> str:
     count = f"{len(history.campaigns):,} campaigns{f', from {period}' if period else ''}"
     lead = f"{count}. A step is a lasting change of a series' level."
     return shell.document(title="History", lead=lead, sections=sections, data=shell.page_data(charts))
+
+
+def _series(history: History) -> Any:
+    tiles, more = sparklines.tiles(history)
+    size = {"width": sparklines.WIDTH, "height": sparklines.HEIGHT}
+    return shell.render("sparklines.html", tiles=tiles, more=more, shown=f"{sparklines.SHOWN:.0%}", **size)
 
 
 def _steps(history: History) -> Any:

@@ -213,6 +213,16 @@ for (const chart of charts) {
   });
 }
 
+// Buttons that choose the view of a chart, such as the small curves of a history.
+for (const button of document.querySelectorAll("button[data-chart-view]")) {
+  button.addEventListener("click", () => {
+    const chart = charts.find((one) => one.place.dataset.chart === button.dataset.chartView);
+    if (!chart) return;
+    JSON.parse(button.dataset.at).forEach((word, facet) => chooseEverywhere(chart, facet, word));
+    chart.place.scrollIntoView();
+  });
+}
+
 const inSight = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     const chart = charts.find((drawn) => drawn.place === entry.target);

@@ -1,0 +1,66 @@
+"""The grid of the history page: one small curve for each experiment and metric, those with the latest change first. Pure.
+
+A curve shows at least ±SHOWN around the median, so that the noise of a series without a step looks as small as it is. A mark stands
+at each step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from orchestrator.compare.history import wording
+from orchestrator.compare.history.history import History, Kind, Series
+from orchestrator.measure.metrics import show
+from orchestrator.report.page.texts import one_line
+
+MOST_TILES = 48
+SHOWN = 0.05
+WIDTH, HEIGHT, MARGIN = 180, 40, 4
+_CLASSES = {Kind.BETTER: "good", Kind.WORSE: "bad", Kind.CHANGED: "changed"}
+
+
+def tiles(history: History) -> tuple[list[dict[str, Any]], int]:
+    """Return the tiles of the grid, and the number of series that are left out."""
+    headings = wording.labels(history)
+    ordered = sorted(
+        (series for series in wording.every_series(history) if len(series.points) > 1),
+        key=lambda series: -_latest(series),
+    )
+    return [_tile(series, headings) for series in ordered[:MOST_TILES]], max(0, len(ordered) - MOST_TILES)
+
+
+def _latest(series: Series) -> int:
+    """Return the campaign of the latest step or drift; -1 if there is none."""
+    ends = [series.points[step.at].campaign for step in (*series.steps, *series.drifts)]
+    return max(ends, default=-1)
+
+
+def _tile(series: Series, headings: Mapping[str, str]) -> dict[str, Any]:
+    heading = one_line(headings[series.metric])
+    places = _places(series)
+    last = max(series.steps, key=lambda step: step.at, default=None)
+    return {
+        "name": one_line(series.label),
+        "metric": heading,
+        "value": show(series.metric, series.points[-1].value),
+        "change": "" if last is None else wording.percent(last.change),
+        "style": "" if last is None else _CLASSES[last.kind],
+        "line": " ".join(f"{x:.1f},{y:.1f}" for x, y in places),
+        "marks": [{"x": f"{places[step.at][0]:.1f}", "style": _CLASSES[step.kind]} for step in series.steps],
+        "at": json.dumps([one_line(series.label), heading]),
+    }
+
+
+def _places(series: Series) -> list[tuple[float, float]]:
+    """Return the places of the points in a drawing of WIDTH × HEIGHT, from left to right; a high value is on top."""
+    values = [point.value for point in series.points]
+    middle = median(values)
+    reach = max(max(abs(value - middle) for value in values), SHOWN * abs(middle)) or 1.0
+    step = (WIDTH - 2 * MARGIN) / (len(values) - 1)
+    half = HEIGHT / 2 - MARGIN
+    return [
+        (MARGIN + number * step, HEIGHT / 2 - half * (value - middle) / reach) for number, value in enumerate(values)
+    ]
