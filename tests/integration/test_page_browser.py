@@ -256,6 +256,34 @@ def test_an_address_shows_the_same_view(browser: Browser, folder: Path) -> None:
         assert "rows=" not in page.url and "only." not in page.url
 
 
+def test_the_fastest_that_fits_is_found_with_its_cost_and_saved_as_a_card(
+    browser: Browser, folder: Path, tmp_path: Path
+) -> None:
+    with opened(browser, folder) as (page, seen):
+        chooser = page.locator("#chooser")
+        chooser.locator("select").select_option(label="llama-1b at 4 GPUs")
+        whole = chooser.locator(".chosen").inner_text()
+        assert whole.startswith("liger 273,966 tokens/s over 2 runs") and "fastest of 4 that fit" in whole
+        chooser.locator("input[type=number]").fill("2")
+        assert f"{2 * 4 * 1e9 / (273_966 * 3600):.2f} per billion tokens" in chooser.locator(".chosen").inner_text()
+        slider = chooser.locator("input[type=range]")
+        slider.fill(slider.get_attribute("min") or "")
+        assert "fastest of 4" not in chooser.locator(".chosen").inner_text()
+        before, address = chooser.locator(".chosen").inner_text(), page.url
+        page.goto("about:blank")
+        page.goto(address)
+        assert page.locator("#chooser .chosen").inner_text() == before, "the address has the choice"
+        slider.fill(slider.get_attribute("max") or "")
+        with page.expect_download() as saved:
+            page.locator("#card").click()
+        saved.value.save_as(tmp_path / "card.svg")
+        card = (tmp_path / "card.svg").read_text()
+        assert card.startswith("<svg") and "liger" in card and "H100" in card
+        page.locator("#chosen-row").click()
+        assert len(rows(page)) == 1
+        assert seen.wrong == []
+
+
 def test_columns_can_be_shown_and_hidden(page: Page) -> None:
     page.locator(".columns summary").click()
     page.locator(".columns").get_by_label("peak reserved").check()

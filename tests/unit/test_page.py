@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from orchestrator.files.printable_text import counted
 from orchestrator.records import Caveat, CaveatKind
 from orchestrator.report.highlights import Highlight, HighlightKind, highlights
-from orchestrator.report.page import folders, report_page, runs, shell, table_data, texts
+from orchestrator.report.page import chooser, folders, report_page, runs, shell, table_data, texts
 from orchestrator.report.page.charts import bars, chart_data, colours, curves, parts
 from orchestrator.report.page.charts.chart import Absent, Chart, in_stretches
 from orchestrator.report.page.charts.chart_data import Cell
@@ -261,6 +261,24 @@ def test_runs_are_dots_and_what_is_in_doubt_is_marked_in_every_chart() -> None:
     assert view.summary == "2 points; on the front: baseline."
     symbols = {one["name"]: one["marker"]["symbol"] for one in view.figure["data"] if one.get("mode") == "markers"}
     assert symbols == {"baseline": ["circle"], "new": ["square-open"]}
+
+
+def test_what_to_choose_from_leaves_out_what_is_in_doubt() -> None:
+    not_level = Caveat(kind=CaveatKind.NOT_LEVEL, detail="its last 20 steps are slower")
+    needs = [{"tokens_per_s": speed, "peak_allocated_bytes": 2**31} for speed in (100.0, 104.0)]
+    table = made_table(
+        Made(runs=needs),
+        Made(framework="new", runs=speeds(140.0), warnings=(not_level,)),
+        Made(num_gpus=2, runs=speeds(1.0)),
+    )
+    found = chooser.places(table, hardware="H100")
+    assert [(one["place"], one["gpus"], one["inDoubt"], len(one["candidates"])) for one in found["places"]] == [
+        ("llama-1b at 1 GPU", 1, 1, 1),
+        ("llama-1b at 2 GPUs", 2, 0, 1),
+    ]
+    (base,) = found["places"][0]["candidates"]
+    assert (base["name"], base["shown"], base["gib"], base["runs"]) == ("baseline", "102", 2.0, 2)
+    assert (found["places"][0]["unit"], found["places"][0]["tokens"], found["hardware"]) == ("tokens/s", True, "H100")
 
 
 def test_a_choice_has_one_colour_on_the_page(known: list[Cell]) -> None:

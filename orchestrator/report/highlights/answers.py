@@ -65,12 +65,17 @@ def answers(table: ResultsTable) -> tuple[Answer, ...]:
     """Return the answers for the first MOST_ANSWERS places that have several experiments with a speed or a doubt."""
     known, pairs = known_of(table), pairs_of(table)
     measured = ok_runs(table, SPEEDS)
+    several = [rows for rows in comparable(table, measured) if len(rows) > 1]
+    return tuple(_answer(known, pairs, measured, rows) for rows in several[:MOST_ANSWERS])
+
+
+def comparable(table: ResultsTable, measured: Sequence[Mapping[str, list[float]]]) -> list[list[int]]:
+    """Return the rows that have a speed in `measured`, grouped by what must be alike for a comparison, in the table's order."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for row, key in enumerate(zip(*(column(table.experiments, name) for name in _ALIKE), strict=True)):
         if measured[row]:
             groups.setdefault(key, []).append(row)
-    several = [rows for rows in groups.values() if len(rows) > 1]
-    return tuple(_answer(known, pairs, measured, rows) for rows in several[:MOST_ANSWERS])
+    return list(groups.values())
 
 
 def _answer(

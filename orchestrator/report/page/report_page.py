@@ -14,7 +14,7 @@ from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact
 from orchestrator.report.highlights import Highlight, HighlightKind
 from orchestrator.report.highlights.answers import answers
-from orchestrator.report.page import overview, runs, shell, table_data
+from orchestrator.report.page import chooser, overview, runs, shell, table_data
 from orchestrator.report.page.charts import all_charts, chart_data
 from orchestrator.report.page.charts.chart import Absent, Chart
 from orchestrator.report.page.folders import Folders
@@ -57,7 +57,7 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
         Section(
             id="answers",
             title="What is fastest",
-            body=shell.render("answers.html", answers=found),
+            body=shell.render("answers.html", answers=found) + shell.render("chooser.html"),
         ),
         *_findings(highlights, table),
         Section(
@@ -70,7 +70,11 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
     ]
     title = "Report: " + ", ".join(one_line(redact(resolved(root).name), width=60) for root in roots[:3])
     return shell.document(
-        title=title, lead=overview.in_one_line(facts), sections=sections, data=shell.page_data(charts, table_rows)
+        title=title,
+        lead=overview.in_one_line(facts),
+        sections=sections,
+        data=shell.page_data(charts, table_rows)
+        | {"chooser": chooser.places(table, hardware=overview.in_one_line(facts))},
     )
 
 

@@ -27,7 +27,7 @@ from orchestrator.files.printable_text import printable
 from orchestrator.report.page.charts.chart import Absent, Chart, as_data
 
 TEMPLATES = Path(__file__).with_name("templates")
-SCRIPTS = ("page.js", "charts.js", "table.js")
+SCRIPTS = ("page.js", "charts.js", "table.js", "chooser.js")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -262,15 +262,14 @@ class Table {
 
   /** The training's command as one line, and the whole script, which also sets the environment. */
   command(script, of) {
-    const at = script.lastIndexOf("\nexec ");
-    const line = at < 0 ? script : script.slice(at + 6).replace(/ \\\n\s*/g, " ").trim();
+    const line = lineOf(script);
     const copy = element("button", { type: "button", className: "quiet" }, "Copy");
     copy.addEventListener("click", async () => {
       await copied(line);
       copy.textContent = "Copied";
     });
     const whole = element("details", {}, element("summary", {}, "The whole script, with the environment"), pre(script, "Script"));
-    return [element("h4", {}, `Command of ${of} `, copy), pre(line, "Command"), ...(at < 0 ? [] : [whole])];
+    return [element("h4", {}, `Command of ${of} `, copy), pre(line, "Command"), ...(line === script ? [] : [whole])];
   }
 
   /** A table of runs × numbers. */
@@ -299,6 +298,12 @@ class Table {
   }
 }
 
+/** The command of a script as one line. The script ends with it, after `exec`. */
+function lineOf(script) {
+  const at = script.lastIndexOf("\nexec ");
+  return at < 0 ? script : script.slice(at + 6).replace(/ \\\n\s*/g, " ").trim();
+}
+
 function wordsIn(text) {
   return text.toLowerCase().split(/\s+/).filter(Boolean);
 }
@@ -321,8 +326,8 @@ function pre(text, label) {
 }
 
 const experiments = document.getElementById("experiments");
-if (experiments && DATA.table) {
-  const table = new Table(experiments, DATA.table);
+const table = experiments && DATA.table ? new Table(experiments, DATA.table) : null;
+if (table) {
   for (const button of document.querySelectorAll("button[data-ids]")) {
     button.addEventListener("click", () => table.only(button.dataset.ids.split(" ")));
   }

@@ -1,0 +1,70 @@
+"""The data of "What should I use?": for each model and number of GPUs, the experiments with their speed, memory and energy. Pure.
+
+The page's script finds the fastest one that fits into a memory. Experiments are in one place if they can be compared, as in
+`highlights.answers`. An experiment whose speed is in doubt is left out, and only counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.measure.intervals import mean_of_logs
+from orchestrator.measure.metrics import MIB, Show, metric, show
+from orchestrator.report.highlights.answers import SPEEDS, comparable
+from orchestrator.report.highlights.highlight import Known, known_of
+from orchestrator.report.page.charts.curves import MEMORIES
+from orchestrator.report.page.texts import one_line, rounded
+from orchestrator.results.table.baseline import ENERGY, TRAINERS_SPEED, ok_runs
+from orchestrator.results.table.column_choice import column
+
+if TYPE_CHECKING:
+    from orchestrator.results.table.load import ResultsTable
+
+MOST_PLACES, MOST_CANDIDATES = 60, 200
+_TOKENS = ("real_tokens_per_s", "tokens_per_s", TRAINERS_SPEED)
+_GIB = 2**30
+
+
+def places(table: ResultsTable, *, hardware: str) -> dict[str, Any]:
+    """Return the places in the order of the table. `hardware` describes the machine on a saved card."""
+    known, measured = known_of(table), ok_runs(table, SPEEDS)
+    found = []
+    for rows in comparable(table, measured)[:MOST_PLACES]:
+        speed = next(name for name in SPEEDS if any(name in measured[row] for row in rows))
+        trusted = [row for row in rows if speed in measured[row] and not known.in_doubt(row)]
+        if trusted:
+            candidates = [_candidate(known, row, speed, measured[row][speed]) for row in trusted[:MOST_CANDIDATES]]
+            found.append(
+                {
+                    "place": one_line(known.names.where(rows[0])),
+                    "scenario": one_line(column(table.experiments, "scenario")[rows[0]] or ""),
+                    "gpus": column(table.experiments, "num_gpus")[rows[0]] or 1,
+                    "unit": (metric(speed).unit or "").partition(",")[0],
+                    "tokens": speed in _TOKENS,
+                    "inDoubt": len(rows) - len(trusted),
+                    "candidates": candidates,
+                }
+            )
+    return {"places": found, "hardware": one_line(hardware)}
+
+
+def _candidate(known: Known, row: int, speed: str, values: list[float]) -> dict[str, Any]:
+    value, energy = mean_of_logs(values).mean, known.numbers(ENERGY, row)
+    return {
+        "id": known.ids[row],
+        "name": one_line(known.names.configuration(row)),
+        "speed": rounded(value),
+        "shown": show(speed, value),
+        "runs": len(values),
+        "gib": rounded(_gib(known, row)),
+        "energy": None if energy is None else show(ENERGY, energy),
+    }
+
+
+def _gib(known: Known, row: int) -> float | None:
+    """Return the peak memory of the fullest GPU: all that is in use on the device if it is known, else what torch took."""
+    for name in MEMORIES:
+        value = known.numbers(name, row)
+        if value is not None:
+            return value * (MIB if metric(name).show is Show.MIB else 1) / _GIB
+    return None
