@@ -11,7 +11,9 @@ class Chooser {
     const names = data.places.map((one) => one.place);
     const twice = new Set(names.filter((name, at) => names.indexOf(name) !== at));
     this.names = data.places.map((one) => (twice.has(one.place) ? `${one.place}, ${one.scenario}` : one.place));
-    this.at = Math.max(0, this.names.indexOf(inAddress("use")));
+    const withChoice = data.places.findIndex((one) => one.candidates.length > 1);
+    const kept = this.names.indexOf(inAddress("use"));
+    this.at = Math.max(0, kept < 0 ? withChoice : kept);
     this.gib = Number(inAddress("gib")) || null;
     this.price = Number(inAddress("price")) || 0;
     place.querySelector("#chosen-row").addEventListener("click", () => this.chosen && table?.only([this.chosen.id]));
