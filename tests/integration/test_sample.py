@@ -30,8 +30,8 @@ def test_the_table_of_the_readme_is_what_its_command_prints(sample: Path, in_pro
     (command,) = re.findall(r"^tunebench (report docs/sample .*)$", readme, re.MULTILINE)
     code, printed, _ = in_process(*shlex.split(command), width=200)
     table = [line for line in printed.splitlines() if line.startswith("|")]
-    assert code == 0 and len(table) == 10
-    assert "\n".join(table) in readme
+    assert code == 0 and len(table) == 2 * 10, "a readable table, and one with all columns"
+    assert "\n".join(table[:10]) in readme
 
 
 def test_its_files_are_what_a_report_makes_of_its_records(sample: Path, in_process: Call) -> None:

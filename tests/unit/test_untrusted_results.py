@@ -591,10 +591,12 @@ def test_a_markdown_table_has_as_many_cells_as_columns_and_no_tags_or_links(text
     from orchestrator.results.table.column_choice import Split
 
     text = as_markdown.text(Split(shown=frame_of(*texts), constant={"scenario": texts[0]}), texts)
-    table = [line for line in text.splitlines() if line.startswith("| ")]
-    assert len(table) == len(texts) + 2
-    for line in table:
-        assert len(unescaped(line, "|")) == 3
+    *first, last = text.split("<details><summary>All 2 columns") if "All 2 columns" in text else [text]
+    for part, count in [*((part, 2) for part in first), (last, 3)]:
+        table = [line for line in part.splitlines() if line.startswith("| ")]
+        assert len(table) == len(texts) + 2
+        assert {len(unescaped(line, "|")) for line in table} == {count}
+    text = text.replace("<details><summary>All 2 columns</summary>", "").replace("</details>", "")
     assert is_printable(text)
     text = text.replace("<!-- -->", "")  # ours: it keeps an address from becoming a link
     for mark in "<`*[~":

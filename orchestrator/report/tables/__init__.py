@@ -45,7 +45,7 @@ def benchmarks(
     if form == "markdown":
         first = always_shown(table.experiments, drop=unwanted)
         split = varying(table.experiments, keep=(*keep, *first), drop=(*drop, *DETAILS))
-        return as_markdown.text(split, table.warnings, highlights=highlights, kept=(*requested, *first))
+        return as_markdown.text(split, table.warnings, highlights=highlights, kept=first, always=requested)
     raise SelectionError(f"{form!r} is not a format of a report; choose {', '.join(FORMATS)}")
 
 

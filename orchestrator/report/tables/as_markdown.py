@@ -6,33 +6,54 @@ Texts from elsewhere (names, arguments, errors) are escaped: they cannot become 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.files.markdown import escaped, folded, sentence, table
+from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import FACTS, METRICS, Show, metric, show
 from orchestrator.report.highlights import Highlight, HighlightKind
+from orchestrator.results.table.baseline import STEP_TIME, WHOLE_SPEEDS
 from orchestrator.results.table.column_choice import Split, cells, for_people, matches
+from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-# A longer list of warnings is folded.
-MOST_UNFOLDED = 5
+# A longer list of warnings is folded, and so is a table with more columns.
+MOST_UNFOLDED, MOST_COLUMNS = 5, 8
+_SPEEDUP = ("speedup", "speedup_low", "speedup_high")
+_DISTINGUISHING = ("results", "framework_config", "model_name_or_path", "num_gpus", "peft_method", "scenario")
+_LATER = ("scaling_efficiency", "mfu")
+_ENDS_OF_RUNS = ("status", "runs", "runs_ok", "failure_kind", "failure_cause")
 
 
 def text(
-    split: Split, warnings: Sequence[str], *, highlights: Sequence[Highlight] = (), kept: Sequence[str] = ()
+    split: Split,
+    warnings: Sequence[str],
+    *,
+    highlights: Sequence[Highlight] = (),
+    kept: Sequence[str] = (),
+    always: Sequence[str] = (),
 ) -> str:
-    """Return the findings, the shared values, a table of the facts and the `kept` metrics, and the warnings."""
-    parts = [findings(highlights)] if highlights else []
+    """Return how many experiments there are, the findings, the shared values, the table, and the warnings.
+
+    The table has the columns that distinguish the experiments, the first of the `kept` metrics, and the columns that `always`
+    names. If there are more, a folded table has all facts and all `kept` metrics.
+    """
+    parts = [f"### {escaped(heading(split.shown))}"] if "status" in split.shown else []
+    parts += [findings(highlights)] if highlights else []
     same = same_for_all(split)
     if same:
         parts.append(f"Same for all: {escaped(same)}.")
     names = for_people(str(name) for name in split.shown.columns)
-    chosen = [name for name in names if name not in METRICS or matches(name, kept)]
-    parts.append(grid(split.shown[chosen]) if len(split.shown) else "No experiments.")
+    chosen = [name for name in names if name not in METRICS or matches(name, (*kept, *always))]
+    first = _first(split.shown, chosen, kept=kept, always=always)
+    parts.append(grid(split.shown, first) if len(split.shown) else "No experiments.")
+    if len(split.shown) and len(first) < len(without_ends(chosen)):
+        parts.append(folded(f"All {len(without_ends(chosen))} columns", grid(split.shown, chosen)))
     left_out = [name for name in names if name not in chosen]
     if left_out:
         parts.append(f"Also in benchmarks.csv: {escaped(', '.join(left_out))}.")
@@ -40,6 +61,58 @@ def text(
         lines = "\n".join(f"- {sentence(line)}" for line in warnings)
         parts.append(lines if len(warnings) <= MOST_UNFOLDED else folded(f"{len(warnings)} warnings", lines))
     return "\n\n".join(parts) + "\n"
+
+
+def heading(frame: pd.DataFrame) -> str:
+    """Return how many experiments there are, and how they ended."""
+    ended = Counter(str(value) for value in cells(frame["status"]))
+    counts = ", ".join(f"{number} {status}" for status, number in ended.most_common())
+    return f"{counted(len(frame), 'experiment')}: {counts}"
+
+
+def _first(frame: pd.DataFrame, names: Sequence[str], *, kept: Sequence[str], always: Sequence[str]) -> list[str]:
+    """Return at most MOST_COLUMNS columns of the first table, in reading order, and the columns that `always` names."""
+    ended = ["status"] if "status" in frame and any(value != "ok" for value in cells(frame["status"])) else []
+    # Beside a steady speed, there is no room for the same fact in other words, or for a speed that includes warm-up.
+    others = (STEP_TIME, *WHOLE_SPEEDS) if "tokens_per_s" in names else ()
+    measured = [name for name in kept if name in METRICS and name not in others]
+    measured.sort(key=lambda name: name in _LATER)
+    wanted = [*distinguishing(frame, names), *ended, *measured]
+    few = [name for name in without_ends(list(dict.fromkeys(wanted))) if name in names][:MOST_COLUMNS]
+    few = few or without_ends(names)[:MOST_COLUMNS]
+    return [name for name in without_ends(names) if name in few or matches(name, always)]
+
+
+def distinguishing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Return a few of these columns that make all rows different, if that is possible."""
+    facts = [name for name in names if name not in METRICS and name not in (*_ENDS_OF_RUNS, "id")]
+    chosen: list[str] = []
+    different = 1
+    for name in dict.fromkeys(name for name in (*_DISTINGUISHING, *facts) if name in facts):
+        count = len(frame[[*chosen, name]].astype(str).drop_duplicates())
+        if count > different:
+            chosen.append(name)
+            different = count
+    return chosen
+
+
+def without_ends(names: Sequence[str]) -> list[str]:
+    """Return the columns without the ends of the speed-up's interval if the speed-up is there: its cells have the interval."""
+    return [name for name in names if name not in _SPEEDUP[1:] or _SPEEDUP[0] not in names]
+
+
+def words(frame: pd.DataFrame, name: str, *, named: str | None = None) -> list[str]:
+    """Return a column as people read it. A speed-up has its interval: `1.21× (1.17 to 1.25)`."""
+    if name != _SPEEDUP[0] or not set(_SPEEDUP) <= {*map(str, frame.columns)}:
+        return [show(named or name, value) for value in cells(frame[name])]
+    return [_with_interval(*row) for row in zip(*(cells(frame[one]) for one in _SPEEDUP), strict=True)]
+
+
+def _with_interval(ratio: Value, low: Value, high: Value) -> str:
+    if not isinstance(ratio, float):
+        return show(_SPEEDUP[0], ratio)
+    ends = f" ({low:.2f} to {high:.2f})" if isinstance(low, float) and isinstance(high, float) else ""
+    return f"{ratio:.2f}×{ends}"
 
 
 def findings(highlights: Sequence[Highlight]) -> str:
@@ -70,13 +143,13 @@ def headings(names: Sequence[str]) -> list[str]:
     return [label if labels.count(label) == 1 else name for label, name in zip(labels, names, strict=True)]
 
 
-def grid(frame: pd.DataFrame, *, named: Mapping[str, str] | None = None) -> str:
-    """Return a frame as a table. `named` maps a column to the metric or fact that formats it, if the names differ."""
+def grid(frame: pd.DataFrame, names: Sequence[str] | None = None, *, named: Mapping[str, str] | None = None) -> str:
+    """Return columns of a frame as a table. `named` maps a column to the metric or fact that formats it, if the names differ."""
     named = named or {}
-    names = [str(name) for name in frame.columns]
+    names = without_ends([str(name) for name in frame.columns] if names is None else names)
     titles = headings(names)
     right = [title for title, name in zip(titles, names, strict=True) if is_number(frame, name, named=named)]
-    columns = [[show(named.get(name, name), value) for value in cells(frame[name])] for name in names]
+    columns = [words(frame, name, named=named.get(name)) for name in names]
     return table(titles, zip(*columns, strict=True), right=right)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,12 +19,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.files.printable_text import counted, printable
+from orchestrator.files.printable_text import printable
 from orchestrator.measure.metrics import METRICS
 from orchestrator.measure.metrics import show as shown_value
 from orchestrator.report.highlights import Highlight, HighlightKind
 from orchestrator.report.highlights.gains import PADDING
-from orchestrator.report.tables.as_markdown import headings, is_number, same_for_all
+from orchestrator.report.tables.as_markdown import (
+    distinguishing,
+    heading,
+    headings,
+    is_number,
+    same_for_all,
+    without_ends,
+    words,
+)
 from orchestrator.results.table.column_choice import (
     DEFAULT_DROP,
     DETAILS,
@@ -53,7 +60,6 @@ GAP = 3
 _SPEED = ("tokens_per_s",)
 # This column comes before _SPEED if rows are padded, since speeds that count padding as work cannot be compared.
 _PADDED = ("real_tokens_per_s",)
-_DISTINGUISHING = ("results", "framework_config", "model_name_or_path", "num_gpus", "peft_method", "scenario")
 _BELOW = ("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors")
 
 
@@ -79,7 +85,7 @@ def summary(
     )
     names = _names(split, first=(*(_PADDED if _is_padded(frame) else ()), *headline(frame)))
     fitting = _fitting(frame, names, width, keep=keep)
-    parts: list[RenderableType] = [_heading(frame)]
+    parts: list[RenderableType] = [Text(heading(frame), style="bold")]
     same = same_for_all(split)
     if same:
         parts.append(Text(printable(f"Same for all: {same}")))
@@ -116,20 +122,14 @@ def _counts(frame: pd.DataFrame) -> tuple[str, ...]:
     return ("runs", "runs_ok") if int(frame["runs"].max()) <= 1 else ()
 
 
-def _heading(frame: pd.DataFrame) -> Text:
-    ended = Counter(str(value) for value in cells(frame["status"]))
-    counts = ", ".join(f"{number} {status}" for status, number in ended.most_common())
-    return Text(f"{counted(len(frame), 'experiment')}: {counts}", style="bold")
-
-
 def _names(split: Split, *, first: Sequence[str]) -> list[str]:
     """Return columns in this order: columns that distinguish the experiments, measured numbers, columns about the outcome."""
     shown = for_people(str(name) for name in split.shown.columns)
-    distinguishing = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
+    facts = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
     ended = [name for name in ("status", "runs_ok", "runs") if name in shown]
     measured = [name for name in dict.fromkeys(first) if name in shown]
     others = [name for name in shown if name in METRICS and name not in measured]
-    return [*(distinguishing or ["id"]), *measured, *others, *ended]
+    return without_ends([*(facts or ["id"]), *measured, *others, *ended])
 
 
 def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Sequence[str]) -> set[str]:
@@ -140,7 +140,7 @@ def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Seq
     speed = _PADDED if _is_padded(frame) else _SPEED
     kept = [name for name in names if matches(name, keep)]
     measured = [name for name in headline(frame) if name in names][:12]
-    wanted = (*speed, "status", *_distinguishing(frame, names), *kept, "speedup", *_SPEED, *measured, "id")
+    wanted = (*speed, "status", *distinguishing(frame, names), *kept, "speedup", *_SPEED, *measured, "id")
     fitting: set[str] = set()
     left = width + GAP
     for name in dict.fromkeys((*(name for name in wanted if name in names), *names)):
@@ -155,23 +155,10 @@ def _is_padded(frame: pd.DataFrame) -> bool:
     return "padding_share" in frame and bool((frame["padding_share"] > PADDING).any())
 
 
-def _distinguishing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Return a few columns that make all rows different, if that is possible."""
-    facts = [name for name in names if name not in METRICS and name not in ("status", "runs", "runs_ok", "id")]
-    chosen: list[str] = []
-    different = 1
-    for name in dict.fromkeys(name for name in (*_DISTINGUISHING, *facts) if name in facts):
-        count = len(frame[[*chosen, name]].astype(str).drop_duplicates())
-        if count > different:
-            chosen.append(name)
-            different = count
-    return chosen
-
-
 def _width(frame: pd.DataFrame, name: str) -> int:
-    values = [cell_len(word) for value in cells(frame[name][:MAX_ROWS]) for word in show(name, value).splitlines()]
-    heading = max(map(cell_len, _words(headings([name])[0])), default=0)
-    return max(heading, min(max(values, default=1), _WIDEST if not is_number(frame, name) else 100))
+    values = [cell_len(line) for text in words(frame[:MAX_ROWS], name) for line in printable(text).splitlines()]
+    longest = max(map(cell_len, _words(headings([name])[0])), default=0)
+    return max(longest, min(max(values, default=1), _WIDEST if not is_number(frame, name) else 100))
 
 
 def _words(heading: str) -> list[str]:
@@ -204,19 +191,19 @@ def unshown(names: Sequence[str]) -> Iterator[Text]:
 
 def _grid(frame: pd.DataFrame, names: Sequence[str]) -> Table:
     grid = empty_table()
-    for name, heading in zip(names, headings(names), strict=True):
+    for name, title_text in zip(names, headings(names), strict=True):
         width = _width(frame, name)
-        title, right = Text(_title(heading, width)), is_number(frame, name)
+        title, right = Text(_title(title_text, width)), is_number(frame, name)
         grid.add_column(title, justify="right" if right else "left", overflow="fold", min_width=width, max_width=width)
-    columns = [[_cell(name, value) for value in cells(frame[name][:MAX_ROWS])] for name in names]
+    columns = [[_cell(name, text) for text in words(frame[:MAX_ROWS], name)] for name in names]
     for row in zip(*columns, strict=True):
         grid.add_row(*row)
     return grid
 
 
-def _cell(name: str, value: object) -> Text:
-    style = "" if name != "status" else "green" if value == "ok" else "red"
-    return Text(show(name, value), style=style)
+def _cell(name: str, text: str) -> Text:
+    style = "" if name != "status" else "green" if text == "ok" else "red"
+    return Text(printable(text), style=style)
 
 
 def _findings(highlights: Sequence[Highlight]) -> Iterator[RenderableType]:
