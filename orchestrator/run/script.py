@@ -1,7 +1,8 @@
 """The script `command.sh`, with which a user repeats a run by hand, without monitors and time limits.
 
 A repeat does not change the recorded run. Every path into the run folder becomes a path into a new folder. Only the paths of
-files that the command reads (`accelerate.yaml`, the instrument, modules) stay unchanged. The script chooses a new port. The
+files that the command reads (`accelerate.yaml`, the instrument, modules) lead into the run folder, which is the folder of the
+script, so that the results folder can be moved. The script chooses a new port. The
 script contains no secrets: it takes each secret from an environment variable. Every word is quoted, and control characters are
 escaped, so that showing the script is safe. `cd` ignores CDPATH, and works with a folder named `-`.
 """
@@ -66,7 +67,16 @@ def command_script(command: Command, environ: Mapping[str, str] = os.environ) ->
     folder = f"{made}CDPATH='' cd -- {cwd}\n"
     option = "-- " if words[:1] and words[0].startswith("-") else ""
     run = f"exec {option}" + " \\\n  ".join(_by_option(words)) + "\n"
-    return "".join([_HEAD, _FOLDER, port, _UNSET_LEAKS, *writer.environment(), folder, run])
+    body = "".join([port, _UNSET_LEAKS, *writer.environment(), folder, run])
+    here = _HERE.format(run_dir=shell_word(writer.run_dir)) if writer.run_dir and '"$here"' in body else ""
+    return "".join([_HEAD, _FOLDER, here, body])
+
+
+# If somebody copied only the script, the files are read from the folder of the run.
+_HERE = """\
+here="$(CDPATH='' cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd -P)"
+[ -e "$here/job.json" ] || here={run_dir}
+"""
 
 
 class _Writer:
@@ -139,13 +149,15 @@ def _asked_for(variable: str) -> str:
 def _place(rest: str, run_dir: str, command: Command) -> str:
     """Return the shell word that replaces the run folder before `rest`.
 
-    The path stays unchanged if `rest` begins with a file that the command reads, or continues the folder's name. Else the word
-    is `$folder`.
+    The word is `$here`, the script's folder, if `rest` begins with a file that the command reads. The path stays unchanged if
+    `rest` continues the folder's name, or if torchrun would expand a `$` in the path. Else the word is `$folder`.
     """
     sibling = re.match(r"[\w.-]", rest)
     paths = (path for name in command.files for path in (PurePosixPath(name), *PurePosixPath(name).parents[:-1]))
     recorded = any(re.match(rf"/{re.escape(str(path))}(?![\w./-])", rest) for path in paths)
-    return shell_word(run_dir) if recorded or sibling else '"$folder"'
+    if sibling or (recorded and "$" in run_dir):
+        return shell_word(run_dir)
+    return '"$here"' if recorded else '"$folder"'
 
 
 def _by_option(words: tuple[str, ...]) -> Iterator[str]:

@@ -115,6 +115,22 @@ def test_a_repeat_starts_in_its_own_output_folder_or_where_the_user_s_files_are(
     assert json.loads(done.stdout)[-1] == str(tmp_path)
 
 
+def test_it_works_in_a_results_folder_that_was_moved(run_dir, tmp_path):
+    read = "import sys; print(open(sys.argv[1]).read())"
+    command = Command(
+        argv=(sys.executable, "-c", read, f"{run_dir}/accelerate.yaml"),
+        env={"TUNEBENCH_RUN_DIR": str(run_dir)},
+        cwd=run_dir / "work",
+        files={"accelerate.yaml": "x: 1"},
+    )
+    for name, text in {"accelerate.yaml": "x: 1", "job.json": "{}", "command.sh": command_script(command)}.items():
+        (run_dir / name).write_text(text)
+    moved = run_dir.rename(tmp_path / "moved")
+    assert run_script(moved / "command.sh", tmp_path / "new").stdout.strip() == (
+        "x: 1" if "$" not in str(run_dir) else ""
+    )
+
+
 def test_the_recorded_folder_is_refused_as_a_target(run_dir):
     script = written(run_dir, (sys.executable, "-c", SHOW))
     done = run_script(script, str(run_dir))

@@ -11,6 +11,8 @@ if [ -n "$(ls -A -- "$folder")" ]; then
   exit 2
 fi
 echo "command.sh: this repeat writes into $folder" >&2
+here="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)"
+[ -e "$here/job.json" ] || here=/results/experiments/x-1/runs/r1-t1
 port="$(/env/bin/python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')"
 for name in $(compgen -e); do
   case "$name" in
@@ -25,8 +27,8 @@ export TUNEBENCH_RUN_DIR="$folder"
 CDPATH='' cd -- "$folder"
 exec /env/bin/python \
   -m accelerate.commands.launch \
-  --config_file /results/experiments/x-1/runs/r1-t1/accelerate.yaml \
-  --main_process_port "$port" /results/experiments/x-1/runs/r1-t1/tunebench-instrument.py /pkg/sft.py \
+  --config_file "$here"/accelerate.yaml \
+  --main_process_port "$port" "$here"/tunebench-instrument.py /pkg/sft.py \
   --learning_rate -1e-5 \
   --response_template '
 ### Response:' \
