@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.records import Caveat, CaveatKind, Status
+from orchestrator.report.highlights import highlights
 from orchestrator.results.table import rows
 from orchestrator.results.table.baseline import COLUMNS, ok_runs, pairs_of, with_baseline
 from orchestrator.results.table.column_choice import cells, column
@@ -102,6 +103,20 @@ def test_a_speed_up_in_doubt_is_shown_only_if_it_is_asked_for() -> None:
 
     assert speedups() == {"adamw": 1.0, "sgd": pytest.approx(1.2), "lion": None}
     assert speedups("optim=adamw") == {"adamw": 1.0, "sgd": pytest.approx(1.2), "lion": pytest.approx(1.4)}
+
+
+def test_runs_of_different_models_are_in_doubt() -> None:
+    table = made_table(
+        Made(runs=[{"tokens_per_s": 100.0}, {"tokens_per_s": 104.0}]), Made(framework="new", runs=speeds(120.0, 121.0))
+    )
+    assert [pair.in_doubt for pair in pairs_of(table)] == [False]
+    runs = table.runs.assign(effective_model_fingerprint=["a", "b", "a", "a"])
+    changed = replace(table, runs=runs)
+    assert [pair.in_doubt for pair in pairs_of(changed)] == [True]
+    warned = [shown.text for shown in highlights(changed)]
+    assert any(
+        "trained different models in its runs (the content of the model's folder changed" in text for text in warned
+    )
 
 
 def test_the_table_itself_stays_as_it_was() -> None:

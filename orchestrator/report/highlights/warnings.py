@@ -21,6 +21,7 @@ _OTHERS = {
     DoubtKind.BUSY_HOST: "ran on a busy host",
     DoubtKind.RECOMPILED: "compiled again in the steady state",
     DoubtKind.NOT_STEADY: "had a run without a steady state",
+    DoubtKind.MIXED: "trained different models in its runs",
 }
 _ADVICE = {
     DoubtKind.BUSY_HOST: f" (the limit is {LONG_CORE_WAIT:.0%}; measure on an idle host, into another --results folder)",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.records import Caveat, CaveatKind
+from orchestrator.records import Caveat, CaveatKind, Status
 from orchestrator.results.table import aggregate
 from orchestrator.results.table.column_choice import Numbers, column, number
 from orchestrator.results.table.rows import Value
@@ -21,6 +21,7 @@ from orchestrator.results.table.rows import Value
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
+_KEY, _MODEL = ("results", "id"), "effective_model_fingerprint"
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -35,6 +36,7 @@ class DoubtKind(StrEnum):
     THROTTLED = "throttled"
     NOT_STEADY = "not steady"
     PACKED = "packed"
+    MIXED = "different models"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +60,21 @@ _CAVEATS = {
 def doubts(table: ResultsTable) -> list[tuple[Doubt, ...]]:
     """Return a list with an entry for each row of `experiments`: the doubts about its speed."""
     columns = (column(table.experiments, name) for name in ("doubt", "neighbours", "runs_ok"))
-    return [tuple(_of_row(*row)) for row in zip(*columns, table.caveats, strict=True)]
+    models = _models_of_runs(table)
+    keys = zip(*(column(table.experiments, name) for name in _KEY), strict=True)
+    mixed = [len(models.get(key, ())) > 1 for key in keys]
+    return [tuple(_of_row(*row)) for row in zip(*columns, table.caveats, mixed, strict=True)]
+
+
+def _models_of_runs(table: ResultsTable) -> dict[tuple[Value, ...], set[Value]]:
+    """Return the digests of the local model folders that the runs of each experiment trained. A folder may have changed."""
+    found: dict[tuple[Value, ...], set[Value]] = {}
+    if _MODEL in table.runs:
+        columns = (column(table.runs, name) for name in (*_KEY, "status", _MODEL))
+        for *key, status, model in zip(*columns, strict=True):
+            if model is not None and status == Status.OK.value:
+                found.setdefault(tuple(key), set()).add(model)
+    return found
 
 
 def forbid_claim(found: Sequence[Sequence[Doubt]], numbers: Numbers, *rows: int) -> bool:
@@ -71,7 +87,9 @@ def forbid_claim(found: Sequence[Sequence[Doubt]], numbers: Numbers, *rows: int)
     return bool(kinds - {DoubtKind.PACKED}) or len(neighbours) > 1
 
 
-def _of_row(loss: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat]) -> Iterator[Doubt]:
+def _of_row(
+    loss: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat], is_mixed: bool
+) -> Iterator[Doubt]:
     if loss in (DoubtKind.WRONG.value, DoubtKind.OTHER_LOSS.value):
         yield Doubt(kind=DoubtKind(str(loss)))
     if not runs_ok:
@@ -83,6 +101,8 @@ def _of_row(loss: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Ca
             yield Doubt(kind=kind, detail=", ".join(details))
     if number(neighbours):
         yield Doubt(kind=DoubtKind.PACKED)
+    if is_mixed:
+        yield Doubt(kind=DoubtKind.MIXED, detail="the content of the model's folder changed between its runs")
 
 
 def different(details: Sequence[str]) -> list[str]:
