@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import log
 from statistics import fmean
 
+import pytest
 from factories.tables import Made, made_table, speeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from orchestrator.records import Caveat, CaveatKind, Device
 from orchestrator.report.highlights.answers import MOST_ROWS, Answer, answers
 from orchestrator.results.table.baseline import with_baseline
+from orchestrator.results.table.column_choice import column
 
 BASELINE, FAST, ALIKE = (100.0, 101.0, 99.0), (121.0, 122.5, 119.8), (100.4, 101.2, 99.1)
 GIB = 2**30
@@ -54,6 +56,30 @@ def test_without_a_clear_lead_both_are_named_and_none_is_best() -> None:
     (answer,) = found(Made(runs=speeds(*BASELINE)), Made(framework="x", runs=speeds(*ALIKE)))
     assert answer.text.startswith("x or baseline: no clear difference, 1.00")
     assert not any(one.is_best for one in answer.candidates)
+
+
+def test_of_several_axes_all_rows_are_compared_along_the_first_as_in_the_table() -> None:
+    cells = [
+        Made(
+            framework=None,
+            arguments={"optim": optim, "size": str(size)},
+            runs=speeds(*(size * factor * one for one in BASELINE)),
+        )
+        for optim, factor in (("adam", 1.0), ("sgd", 0.8))
+        for size in (1, 2)
+    ]
+    table = with_baseline(made_table(*cells))
+    (answer,) = answers(table)
+    of_table = {
+        (optim, str(size)): ratio
+        for optim, size, ratio in zip(
+            *(column(table.experiments, name) for name in ("optim", "size", "speedup")), strict=True
+        )
+    }
+    assert sorted(of_table.values()) == pytest.approx([0.8, 0.8, 1.0, 1.0])
+    for one in answer.candidates:
+        _, optim, _, size = one.name.replace(",", "").split()
+        assert one.ratio.partition(" ")[0] == ("reference" if of_table[optim, size] == 1 else "0.80×"), one
 
 
 def test_single_runs_say_only_what_they_did() -> None:

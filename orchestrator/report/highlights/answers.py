@@ -17,7 +17,7 @@ from orchestrator.measure import intervals
 from orchestrator.measure.metrics import metric, show
 from orchestrator.report.highlights.highlight import Known, known_of
 from orchestrator.report.highlights.wording import change, direction, factor, percent, runs, times
-from orchestrator.results.table.baseline import MEMORIES, TRAINERS_SPEED, Pair, ok_runs, pairs_of
+from orchestrator.results.table.baseline import MEMORIES, TRAINERS_SPEED, Pair, ok_runs, pairs_of, shown_ranks
 from orchestrator.results.table.column_choice import column
 
 if TYPE_CHECKING:
@@ -85,10 +85,9 @@ def _answer(
     values = {row: measured[row][speed] for row in rows if speed in measured[row]}
     ordered = sorted(values, key=lambda row: -fmean(map(log, values[row])))
     trusted = [row for row in ordered if not known.in_doubt(row)]
-    against: dict[int, Pair] = {}
-    for pair in sorted(pairs, key=lambda pair: -pair.match.rank):
-        if pair.new in values and pair.base in values:
-            against[pair.new] = pair  # of several axes, the first one is shown
+    inside = [pair for pair in pairs if pair.new in values and pair.base in values]
+    ranks = shown_ranks(inside)  # of several axes, the first one is shown, as in the table
+    against = {pair.new: pair for pair in inside if pair.match.rank == ranks[pair.new]}
     memory = next(
         (name for name in MEMORIES if any(known.numbers(name, row) is not None for row in values)), MEMORIES[0]
     )

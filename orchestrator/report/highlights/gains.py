@@ -71,11 +71,12 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
         counts = Counter(_word(speed.ratio) for _, speed in rest)
         words = ", ".join(f"{counts[word]} {word}" for word in (*_WORDS.values(), _WIDE) if counts[word])
         text = f"{counted(len(rest), 'more comparison')}: {words}"
-        yield known.sentence(HighlightKind.GAIN, text, [pair.new for pair, _ in rest])
-    single = [pair.new for pair, speed in judged if speed.ratio.interval is None]
+        yield known.sentence(HighlightKind.GAIN, text, [row for pair, _ in rest for row in (pair.new, pair.base)])
+    single = [pair for pair, speed in judged if speed.ratio.interval is None]
     if single:
+        rows = [row for pair in single for row in (pair.new, pair.base)]
         text = f"{counted(len(single), 'comparison')} of single runs: the spread between runs of the same experiment is not known"
-        yield known.sentence(HighlightKind.WARNING, f"{text} (use --repeats 3)", single)
+        yield known.sentence(HighlightKind.WARNING, f"{text} (use --repeats 3)", rows)
 
 
 def _over_all(known: Known, judged: Sequence[Judged]) -> Iterator[Highlight]:
