@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.measure.failure_kinds import NO_METRICS, kind_of_text, known
+from orchestrator.measure.metrics import show
 from orchestrator.records import Limit, ProcessOutcome, Status
 
 _ERROR_LINE = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<line>(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit)\b|error:).*)$")
@@ -97,10 +98,10 @@ def verdict(
 
 def _over_limit(outcome: ProcessOutcome, limit: Limit) -> Verdict:
     if limit is Limit.WALL:
-        cause = f"it was ended after {outcome.wall_s:.0f} s by timeout_s"
+        cause = f"it was ended after {show('wall_s', outcome.wall_s)} by timeout_s"
         return Verdict(status=Status.TIMEOUT, kind="timeout", cause=cause)
     what = "it had made no first step" if limit is Limit.STARTUP else "it made no step any more"
-    cause = f"{what}, and was ended after {outcome.wall_s:.0f} s by {limit.value}"
+    cause = f"{what}, and was ended after {show('wall_s', outcome.wall_s)} by {limit.value}"
     return Verdict(status=Status.STALLED, kind="stalled", cause=cause)
 
 
