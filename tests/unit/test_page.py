@@ -529,7 +529,7 @@ def test_a_folder_without_gpus_says_which_charts_it_lacks(tmp_path: Path) -> Non
     root = stored(tmp_path / "results", (BASE, [ended(BASE, 1, tokens_per_s=100.0, tokens_per_s_per_gpu=100.0)]))
     page = page_of(load([root]), [root])
     assert [one["data-chart"] for one in Elements(page).all("figure")] == ["throughput"]
-    assert "no experiment ran with different numbers of GPUs" in page
+    assert "no experiment has a speed per GPU at different numbers of GPUs" in page
     assert "process-hours on CPUs" in page
 
 

@@ -129,7 +129,7 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
         form = known.show if known.show is not Show.TEXT else Show.NUMBER
         texts = [DASH if number is None else forms.text(number, form) for number in numbers]
         if f"{name}_low" in frame:
-            head["after"] = [*map(_half_width, *(column(frame, f"{name}{end}") for end in ("_low", "_high")))]
+            head["after"] = [*map(_interval, *(column(frame, f"{name}{end}") for end in ("", "_low", "_high")))]
         return head | {"raw": [_number(number) for number in numbers], "shown": texts}
     return head | in_words(None if value is None else shown_word(name, value) for value in values)
 
@@ -177,11 +177,12 @@ def _title(known: Metric) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _half_width(low: object, high: object) -> str:
-    """Return half the width of an interval as a share of its middle. It is empty if there is no interval."""
-    if isinstance(low, float) and isinstance(high, float) and low + high > 0:
-        return f"±{(high - low) / (high + low):.1%}"
-    return ""
+def _interval(value: object, low: object, high: object) -> str:
+    """Return the ends of an interval as shares of the value: `±5.4%`, or `-28.1% +39.1%`. It is empty if there is no interval."""
+    if not (isinstance(value, float) and isinstance(low, float) and isinstance(high, float) and value > 0):
+        return ""
+    below, above = f"{1 - low / value:.1%}", f"{high / value - 1:.1%}"
+    return f"±{above}" if below == above else f"-{below} +{above}"
 
 
 def _numbers_of_runs(runs: Mapping[Key, Sequence[Run]]) -> list[str]:

@@ -49,12 +49,16 @@ def charts(
     yield chart_or_absent(
         curves.tradeoff(known, facet), "no two comparable experiments have both a speed and a number for GPU memory"
     )
-    yield chart_or_absent(curves.scaling(known, facet), "no experiment ran with different numbers of GPUs")
+    yield chart_or_absent(
+        curves.scaling(known, facet), "no experiment has a speed per GPU at different numbers of GPUs"
+    )
     yield chart_or_absent(over_time.step_times(drawn, notes), "no run recorded its steps")
     yield chart_or_absent(over_time.devices(drawn, notes), NO_GPU_SAMPLES)
     yield chart_or_absent(bars.energy(known, facet), NO_GPU_SAMPLES)
     yield chart_or_absent(parts.wall_time(known, facet), "no run recorded when its stages began")
-    yield chart_or_absent(balance.balance(table.ranks, known), "no run had more than one rank")
+    yield chart_or_absent(
+        balance.balance(table.ranks, known), "no run has the compute time or the memory of several ranks"
+    )
 
 
 def gpu_capacities(ended: Runs, folders: Folders) -> dict[Key, float]:

@@ -17,7 +17,7 @@ class Chooser {
     this.gib = Number(inAddress("gib")) || null;
     this.price = Number(inAddress("price")) || 0;
     place.querySelector("#chosen-row").addEventListener("click", () => this.chosen && table?.only([this.chosen.id]));
-    place.querySelector("#chosen-command").addEventListener("click", () => copied(lineOf(this.command())));
+    place.querySelector("#chosen-command").addEventListener("click", () => copied(this.command()));
     place.querySelector("#card").addEventListener("click", () => this.save());
     this.offer();
     this.answer();
@@ -60,10 +60,10 @@ class Chooser {
     this.place.querySelector(".choices").replaceChildren(...parts);
   }
 
-  /** The script of a run of the chosen experiment; empty if the page has no room for it. */
+  /** The command that repeats a run of the chosen experiment; empty if the page has no room for it. */
   command() {
-    const row = this.chosen ? DATA.table.ids.indexOf(this.chosen.id) : -1;
-    return DATA.table.details[row]?.command ?? "";
+    const detail = DATA.table.details[this.chosen ? DATA.table.ids.indexOf(this.chosen.id) : -1];
+    return detail?.of ? repeatOf(detail.runs, detail.of) : "";
   }
 
   current() {

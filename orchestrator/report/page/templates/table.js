@@ -255,21 +255,22 @@ class Table {
     if (runs.length) inner.append(this.runs(runs));
     else inner.append(element("p", { className: "note" }, "No run of this experiment has ended."));
     if (more) inner.append(element("p", { className: "note" }, `${more} more runs are in the folder of the experiment.`));
-    if (command) inner.append(...this.command(command, of));
+    if (command) inner.append(...this.command(command, of, repeatOf(runs, of)));
     for (const log of logs) inner.append(element("h4", {}, `End of ${log.name}, ${of}`), pre(log.end, `End of ${log.name}`));
     return element("tr", { className: "detail" }, element("td", { colSpan: width }, inner));
   }
 
-  /** The training's command as one line, and the whole script, which also sets the environment. */
-  command(script, of) {
+  /** The training's command as one line, the command that repeats the run, and the script that this starts. */
+  command(script, of, repeat) {
     const line = lineOf(script);
     const copy = element("button", { type: "button", className: "quiet" }, "Copy");
     copy.addEventListener("click", async () => {
-      await copied(line);
+      await copied(repeat);
       copy.textContent = "Copied";
     });
     const whole = element("details", {}, element("summary", {}, "The whole script, with the environment"), pre(script, "Script"));
-    return [element("h4", {}, `Command of ${of} `, copy), pre(line, "Command"), ...(line === script ? [] : [whole])];
+    const again = repeat ? [element("p", {}, "Repeat it in the results folder: ", element("code", {}, repeat), " ", copy)] : [];
+    return [element("h4", {}, `Command of ${of}`), pre(line, "Command"), ...again, ...(line === script ? [] : [whole])];
   }
 
   /** A table of runs × numbers. */
@@ -296,6 +297,12 @@ class Table {
   link(folder, name) {
     return element("a", { href: folder + encodeURIComponent(name), target: "_blank", rel: "noopener" }, name || "folder");
   }
+}
+
+/** The command that repeats a run, for the results folder. */
+function repeatOf(runs, of) {
+  const folder = runs.find((run) => run.cells[0] === of)?.folder;
+  return folder ? `bash ${decodeURIComponent(folder)}command.sh` : "";
 }
 
 /** The command of a script as one line. The script ends with it, after `exec`. */
