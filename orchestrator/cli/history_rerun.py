@@ -38,8 +38,9 @@ def history(
 ) -> None:
     """Follow each experiment over many campaigns. Show when its level changed, and what else changed at that time."""
     from orchestrator.compare import rules
-    from orchestrator.compare.history import as_csv, campaigns, files, findings, terminal, trends
-    from orchestrator.compare.history.trend_page import trend_page
+    from orchestrator.compare.history import campaigns, findings, trends
+    from orchestrator.compare.history.view import as_csv, files, terminal
+    from orchestrator.compare.history.view.trend_page import trend_page
 
     files.refuse_foreign(output)
     findings.check_error_rate(error_rate)

@@ -1,8 +1,8 @@
 """The script `command.sh`, with which a user repeats a run by hand, without monitors and time limits.
 
 A repeat does not change the recorded run. Every path into the run folder becomes a path into a new folder. Only the paths of
-files that the command reads (`accelerate.yaml`, the instrument, modules) lead into the run folder, which is the folder of the
-script, so that the results folder can be moved. The script chooses a new port. The
+files that the command reads (`accelerate.yaml`, the instrument, modules) lead into the run folder. The script finds this folder
+by its own path, so the results folder can be moved. The script chooses a new port. The
 script contains no secrets: it takes each secret from an environment variable. Every word is quoted, and control characters are
 escaped, so that showing the script is safe. `cd` ignores CDPATH, and works with a folder named `-`.
 """

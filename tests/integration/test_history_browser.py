@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from test_page_browser import PHONE, WIDE, browser, draw_all, opened, serious, show_numbers
 
-from orchestrator.compare.history.trend_page import trend_page
+from orchestrator.compare.history.view.trend_page import trend_page
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from factories.results import BASE, stored

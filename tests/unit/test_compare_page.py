@@ -25,8 +25,9 @@ from orchestrator.compare.comparison import Comparison, Difference, Row, Verdict
 from orchestrator.compare.gate import Cause
 from orchestrator.compare.rules import Rules
 from orchestrator.compare.sides import read
-from orchestrator.compare.view import axes, forest, marks, page_table, wording
+from orchestrator.compare.view import marks, page_table, wording
 from orchestrator.compare.view import page as as_page
+from orchestrator.compare.view.charts import axes, forest
 from orchestrator.compare.view.page import page
 from orchestrator.measure.intervals import Interval, Ratio
 from orchestrator.measure.metrics import METRICS, show

@@ -21,20 +21,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator.cli import history_rerun
-from orchestrator.compare.history import (
-    as_csv,
-    campaigns,
-    files,
-    findings,
-    repeats,
-    sparklines,
-    terminal,
-    trends,
-    wording,
-)
+from orchestrator.compare.history import campaigns, findings, repeats, trends
 from orchestrator.compare.history.findings import Course
 from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series
-from orchestrator.compare.history.trend_page import trend_page
+from orchestrator.compare.history.view import as_csv, files, sparklines, terminal, wording
+from orchestrator.compare.history.view.trend_page import trend_page
 from orchestrator.compare.rules import Rules, parse
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.records import Experiment, Framework, RunRecord

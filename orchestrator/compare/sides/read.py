@@ -24,8 +24,8 @@ from orchestrator.files.reading import Unreadable
 from orchestrator.files.redaction import redact
 from orchestrator.records import Device, Status
 from orchestrator.records.experiment import SAFE_ID
+from orchestrator.results import gc_pause
 from orchestrator.results.folder import SUITE_FILE
-from orchestrator.results.table import gc_pause
 from orchestrator.results.table.rows import Row
 from orchestrator.results.table.sources import csv_file
 

@@ -1,4 +1,4 @@
-"""What changed, in sentences: `Slower: llama-1b · none -5.0% tok/s (-5.4% to -4.6%) at 1 GPU`. Worst first. Pure.
+"""Say what changed, in sentences: `Slower: llama-1b · none -5.0% tok/s (-5.4% to -4.6%) at 1 GPU`. Worst first. Pure.
 
 A slowdown is one fact, even if several metrics show it (tokens per second, step time). So of the speeds of an experiment, only the
 first one counts, and of its memory numbers, too. Experiments that differ only in the number of GPUs are one entry.
@@ -71,7 +71,7 @@ def _of(verdict: Verdict, rows: Sequence[Row]) -> Iterator[Sentence]:
             families.setdefault(_family(row.metric), []).append(row)
         for family in sorted(families, key=[_SPEED, _MEMORY, _LOSS, *families].index):
             other = f"{'Worse' if verdict is Verdict.REGRESSED else 'Better'} {family}"
-            # A loss that fell is no gain: it may be another training.
+            # A loss that fell is not a gain: it may be another training.
             own = "warning" if (family, verdict) == (_LOSS, Verdict.IMPROVED) else kind
             yield Sentence(kind=own, head=heads.get(family, other), text=_listed(_entries(families[family])))
 

@@ -14,9 +14,9 @@ from orchestrator.compare import gate
 from orchestrator.compare.comparison import Comparison, Row, Verdict
 from orchestrator.compare.gate import Cause
 from orchestrator.compare.view import in_words, marks, page_table, wording
-from orchestrator.compare.view.forest import forest
+from orchestrator.compare.view.charts.forest import forest
+from orchestrator.compare.view.charts.scatter import scatter
 from orchestrator.compare.view.marks import MARKS
-from orchestrator.compare.view.scatter import scatter
 from orchestrator.report.page import shell
 from orchestrator.report.page.charts.chart import Absent, Chart, chart_or_absent
 from orchestrator.report.page.shell import Section

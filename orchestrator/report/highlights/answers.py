@@ -70,7 +70,7 @@ def answers(table: ResultsTable) -> tuple[Answer, ...]:
 
 
 def comparable(table: ResultsTable, measured: Sequence[Mapping[str, list[float]]]) -> list[list[int]]:
-    """Return the rows that have a speed in `measured`, grouped by what must be alike for a comparison, in the table's order."""
+    """Return the rows that have a speed in `measured`, in groups of rows that can be compared. Keep the table's order."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for row, key in enumerate(zip(*(column(table.experiments, name) for name in _ALIKE), strict=True)):
         if measured[row]:

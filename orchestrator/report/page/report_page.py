@@ -20,8 +20,7 @@ from orchestrator.report.page.charts.chart import Absent, Chart
 from orchestrator.report.page.folders import Folders
 from orchestrator.report.page.shell import Section
 from orchestrator.report.page.texts import one_line
-from orchestrator.results import folder
-from orchestrator.results.table import gc_pause
+from orchestrator.results import folder, gc_pause
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -19,11 +19,11 @@ from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.printable_text import counted
 from orchestrator.records import Caveat, CaveatKind, JobState, Status
-from orchestrator.results import neighbour_cost
+from orchestrator.results import gc_pause, neighbour_cost
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.due_runs import without_cold_first
 from orchestrator.results.store import Store
-from orchestrator.results.table import foreign_rows, gc_pause, references, rows
+from orchestrator.results.table import foreign_rows, references, rows
 from orchestrator.results.table.aggregate import BY_RATIO, LOGGED, Cell, compared, over_repeats
 from orchestrator.results.table.column_choice import varying
 from orchestrator.results.table.column_types import frame_of

@@ -13,8 +13,8 @@ from typing import Any
 from orchestrator.compare.comparison import Comparison, Pair, Row, Verdict
 from orchestrator.compare.rules import Rules
 from orchestrator.compare.view import marks, wording
-from orchestrator.compare.view.axes import log_range, value_ticks
-from orchestrator.compare.view.forest import COLUMNS, LABEL, cells, hover
+from orchestrator.compare.view.charts.axes import log_range, value_ticks
+from orchestrator.compare.view.charts.forest import COLUMNS, LABEL, cells, hover
 from orchestrator.compare.view.marks import MARKS
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import Direction

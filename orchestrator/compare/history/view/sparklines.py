@@ -1,7 +1,7 @@
-"""The grid of the history page: one small curve for each experiment and metric, those with the latest change first. Pure.
+"""Make the grid of the history page: a small curve for each experiment and metric, those with the latest change first. Pure.
 
-A curve shows at least ±SHOWN around the median, so that the noise of a series without a step looks as small as it is. A mark stands
-at each step.
+A curve shows at least ±SHOWN around the median, so that the noise of a series without a step looks as small as it is. Each step has
+a mark.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from orchestrator.compare.history import wording
 from orchestrator.compare.history.history import History, Kind, Series
+from orchestrator.compare.history.view import wording
 from orchestrator.measure.metrics import show
 from orchestrator.report.page.texts import one_line
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from orchestrator.compare.history import wording
 from orchestrator.compare.history.history import History
+from orchestrator.compare.history.view import wording
 from orchestrator.errors import ResultsError
 from orchestrator.measure.metrics import metric
 from orchestrator.report.tables import as_json

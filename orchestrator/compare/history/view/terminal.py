@@ -13,9 +13,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.compare.history import wording
 from orchestrator.compare.history.change_points import FEWEST
 from orchestrator.compare.history.history import History, Kind, Series, Step
+from orchestrator.compare.history.view import wording
 from orchestrator.files.printable_text import counted, printable
 from orchestrator.measure.metrics import show
 from orchestrator.report.tables.terminal import plain

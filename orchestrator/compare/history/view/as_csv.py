@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator.compare.history import wording
 from orchestrator.compare.history.history import History, Point, Series, Step
+from orchestrator.compare.history.view import wording
 from orchestrator.measure.metrics import metric
 from orchestrator.report.tables import as_csv
 from orchestrator.results.table.rows import Value

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.compare.history import sparklines, wording
 from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series, Step
+from orchestrator.compare.history.view import sparklines, wording
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.report.page import shell

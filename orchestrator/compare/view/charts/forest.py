@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator.compare.comparison import Comparison, Fleet, Pair, Row
 from orchestrator.compare.rules import Rules
 from orchestrator.compare.view import marks, wording
-from orchestrator.compare.view.axes import ratio_ticks
+from orchestrator.compare.view.charts.axes import ratio_ticks
 from orchestrator.compare.view.marks import MARKS
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.intervals import Ratio
