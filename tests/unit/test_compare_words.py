@@ -35,7 +35,7 @@ def test_every_kind_of_change_has_its_sentence_the_worst_first() -> None:
 def test_numbers_of_gpus_are_one_entry_and_mirrors_count_once() -> None:
     rules = Rules(metrics=(SPEED, STEP))
     both = compared(slower("llama · none · 1 GPU", 0.95), slower("llama · none · 2 GPUs", 0.97), rules=rules)
-    assert said(both) == {"Slower": "llama · none -5.0% to -3.0% tok/s at 1 and 2 GPUs"}
+    assert said(both) == {"Slower": "llama · none -5.0% to -3.0% tok/s (-5.1% to -2.9%) at 1 and 2 GPUs"}
 
 
 def test_many_experiments_are_counted() -> None:

@@ -1,7 +1,8 @@
 """Say what changed, in sentences: `Slower: llama-1b · none -5.0% tok/s (-5.4% to -4.6%) at 1 GPU`. Worst first. Pure.
 
 A slowdown is one fact, even if several metrics show it (tokens per second, step time). So of the speeds of an experiment, only the
-first one counts, and of its memory numbers, too. Experiments that differ only in the number of GPUs are one entry.
+first one counts, and of its memory numbers, too. Experiments that differ only in the number of GPUs are one entry. Its interval goes
+from the lowest end of their intervals to the highest.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ def _entries(rows: Sequence[Row]) -> list[str]:
 def _entry(name: str, metric_name: str, rows: Sequence[Row]) -> str:
     ratios = sorted((row.ratio for row in rows if row.ratio), key=lambda ratio: ratio.value)
     change = dict.fromkeys((wording.percent(ratios[0].value), wording.percent(ratios[-1].value))) if ratios else {}
-    within = f" ({wording.interval(ratios[0])})" if len(ratios) == 1 and wording.interval(ratios[0]) else ""
+    ends = [ratio.interval for ratio in ratios if ratio.interval]
+    low, high = min((end.low for end in ends), default=1.0), max((end.high for end in ends), default=1.0)
+    within = f" ({wording.percent(low)} to {wording.percent(high)})" if ends and len(ends) == len(ratios) else ""
     needs = sorted(row.needs for row in rows if row.needs)
     runs = dict.fromkeys((needs[0], needs[-1])) if needs else {}
     parts = [name, " to ".join(change), f"{wording.heading(metric_name)}{within}", _gpus(rows)]
