@@ -93,7 +93,7 @@ def test_a_speed_in_doubt_does_not_count_and_says_why() -> None:
     base = Made(runs=speeds(*BASELINE))
     doubted = Made(framework="liger", runs=speeds(*FAST), warnings=DOUBT)
     (answer,) = found(base, doubted)
-    assert answer.text == "no answer: baseline is the only one whose speed is not in doubt"
+    assert answer.text == "no answer: liger is in doubt (not steady), and only baseline is left"
     assert [(one.name, one.ratio, one.doubt) for one in answer.candidates] == [
         ("liger", "-", "not steady"),
         ("baseline", "reference", ""),

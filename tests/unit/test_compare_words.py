@@ -29,7 +29,7 @@ def test_every_kind_of_change_has_its_sentence_the_worst_first() -> None:
     assert heads == [*worse, "Faster", "Lower loss", "New"]
     found = said(everything())
     assert found["Slower"] == "llama-1b · none -5.0% tok/s (-5.4% to -4.6%) at 1 GPU", "the step time is the same fact"
-    assert found["Not certain"].endswith("about 15 more runs per side")
+    assert found["Not certain"].endswith("; about 15 more runs per side would settle it")
 
 
 def test_numbers_of_gpus_are_one_entry_and_mirrors_count_once() -> None:

@@ -1,8 +1,8 @@
 """Say what changed, in sentences: `Slower: llama-1b · none -5.0% tok/s (-5.4% to -4.6%) at 1 GPU`. Worst first. Pure.
 
 A slowdown is one fact, even if several metrics show it (tokens per second, step time). So of the speeds of an experiment, only the
-first one counts, and of its memory numbers, too. Experiments that differ only in the number of GPUs are one entry. Its interval goes
-from the lowest end of their intervals to the highest.
+first one counts, and of its memory numbers, too. Experiments that differ only in the number of GPUs are one entry. The interval of
+this entry goes from the lowest end of their intervals to the highest.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _entry(name: str, metric_name: str, rows: Sequence[Row]) -> str:
     needs = sorted(row.needs for row in rows if row.needs)
     runs = dict.fromkeys((needs[0], needs[-1])) if needs else {}
     parts = [name, " to ".join(change), f"{wording.heading(metric_name)}{within}", _gpus(rows)]
-    more = f", about {' to '.join(map(str, runs))} more runs per side" if runs else ""
+    more = f"; about {' to '.join(map(str, runs))} more runs per side would settle it" if runs else ""
     return " ".join(filter(None, parts)) + more
 
 

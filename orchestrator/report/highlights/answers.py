@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import metric, show
 from orchestrator.report.highlights.highlight import Known, known_of
+from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import change, direction, factor, percent, runs, times
 from orchestrator.results.table.baseline import MEMORIES, TRAINERS_SPEED, Pair, ok_runs, pairs_of, shown_ranks
 from orchestrator.results.table.column_choice import column
@@ -112,7 +113,13 @@ def _text(
     best, *others = trusted
     name = known.names.configuration(best)
     if not others:
-        return f"no answer: {name} is the only one whose speed is not in doubt", None
+        left_out = [row for row in values if row != best]
+        why = dict.fromkeys(doubt.kind.value for row in left_out for doubt in known.doubts[row])
+        names = listed([known.names.configuration(row) for row in left_out], most=2)
+        return (
+            f"no answer: {names} {'is' if len(left_out) == 1 else 'are'} in doubt ({', '.join(why)}), and only {name} is left",
+            None,
+        )
     second = others[0]
     follower = known.names.configuration(second)
     cost = known.table.neighbour_cost if known.numbers("neighbours", best) else None
@@ -128,7 +135,9 @@ def _text(
         return f"{name} was fastest, at {times(lead)} the speed of {follower}, {runs(lead)}", None
     pair = against.get(best)
     if pair is None or pair.speed is None or known.in_doubt(pair.new, pair.base) or direction(pair.speed.ratio) != 1:
-        return f"{name} is fastest; {follower}, the next, is {change(other)}", best
+        behind = against.get(second)
+        memory = _memory(behind) if behind is not None and behind.base == best else ""
+        return f"{name} is fastest; {follower}, the next, is {change(other)}{memory}", best
     gain = f"{change(pair.speed.ratio)} than {known.names.configuration(pair.base)}"
     return f"{name} is fastest, {gain}{_memory(pair)}", best
 

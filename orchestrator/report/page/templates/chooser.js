@@ -78,7 +78,7 @@ class Chooser {
     if (!this.chosen) return [`Nothing that ran fits into ${this.gib} GiB.`];
     const { name, shown, runs, gib, energy, speed } = this.chosen;
     const lines = [name, `${shown} ${unit} over ${runs} run${runs === 1 ? "" : "s"}`];
-    if (gib !== null) lines.push(`${gib.toFixed(2)} GiB of the fullest GPU`);
+    if (gib !== null) lines.push(`${gib.toFixed(2)} GiB in use on the fullest GPU`);
     if (energy) lines.push(`${energy} per token`);
     if (this.price && tokens) {
       const cost = (this.price * gpus * 1e9) / (speed * HOUR_S);
