@@ -110,9 +110,10 @@ def test_the_page_of_the_example_shows_its_plan(call: Call, tmp_path: Path) -> N
 
 
 def rows_of(text: str) -> list[dict[str, str]]:
-    """Return the rows of a Markdown table."""
+    """Return the rows of the first Markdown table."""
+    first = text.partition("<details>")[0]
     heading, _, *rows = (
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in first.splitlines() if line[:1] == "|"
     )
     return [dict(zip(heading, row, strict=True)) for row in rows]
 
