@@ -52,7 +52,7 @@ def show(
     results: options.Results = options.RESULTS,
     lines: Annotated[int, Option(min=0, help="Number of last lines to print of each log.")] = 20,
 ) -> None:
-    """Print an experiment's facts, its command, and the last lines of its logs."""
+    """Print an experiment's command, its facts, a table of its runs, and the last lines of its logs."""
     from orchestrator.report.experiment import experiment_view
     from orchestrator.results.store import Store
 

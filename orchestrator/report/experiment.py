@@ -1,4 +1,4 @@
-"""One experiment of a results folder as text for people: its facts, its runs, its command, the ends of its logs.
+"""One experiment of a results folder as text for people: its command, its facts, a table of runs × metrics, the ends of its logs.
 
 Logs are shown as the trainer wrote them, without secrets, colours and other terminal control characters. A folder from other
 people may contain any text, so `files.reading` limits how much is read.
@@ -6,20 +6,27 @@ people may contain any text, so `files.reading` limits how much is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from orchestrator.files import reading
-from orchestrator.files.printable_text import printable, shell_word
+from orchestrator.files.printable_text import counted, one_line, printable, shell_word
 from orchestrator.files.redaction import redact
-from orchestrator.records import Experiment
+from orchestrator.measure.metrics import DASH, METRICS, Where, metric, show
+from orchestrator.records import Experiment, RunRecord
 from orchestrator.report.logs import log_end
 from orchestrator.results.contents import StoredExperiment, StoredRun
 from orchestrator.results.store import Store
 
 TAIL_BYTES = 64 * 1024
+# The most runs of the table. Of more runs, the last ones are shown.
+MOST_RUNS = 6
+_WIDTH, _GAP = 118, "   "
+_SHOWN = Where.KEPT | Where.PAGE | Where.COMPARED | Where.SPEED
 
 
 def experiment_view(store: Store, wanted: str, *, lines: int) -> Iterator[str]:
@@ -27,13 +34,26 @@ def experiment_view(store: Store, wanted: str, *, lines: int) -> Iterator[str]:
     name = store.find(wanted)
     stored = StoredExperiment(experiment=store.experiment(name), runs=store.runs(name))
     files = _files(stored.runs[-1], lines) if stored.runs else ()
-    for text in chain(_facts(stored.experiment), *map(_run, stored.runs), files):
+    parts = (_command(stored.runs), _facts(stored.experiment), _runs(stored.runs), _table(stored.runs), files)
+    for text in chain([stored.experiment.id], *parts):
         yield printable(redact(text))
+
+
+def _command(runs: Sequence[StoredRun]) -> Iterator[str]:
+    """Yield the command that repeats the last run, and the training's command in one line."""
+    if not runs:
+        return
+    script = runs[-1].job.folder.script
+    text = _text(script, partial(reading.read_tail, limit=TAIL_BYTES))
+    if text:
+        yield f"command: bash {shell_word(str(script))}"
+        _, starts, training = text.rpartition("\nexec ")
+        line = re.sub(r" \\\n\s*", " ", training).strip()
+        yield f"  starts: {line}" if starts else text.rstrip()
 
 
 def _facts(experiment: Experiment) -> Iterator[str]:
     framework = experiment.framework.name if experiment.framework else "none"
-    yield experiment.id
     yield f"  scenario {experiment.scenario} · framework configuration {framework} · trainer {experiment.trainer}"
     yield f"  model {experiment.model} · {experiment.num_gpus} × {experiment.device} · {experiment.repeats} repeat(s)"
     if experiment.script:
@@ -46,37 +66,61 @@ def _facts(experiment: Experiment) -> Iterator[str]:
     for label, reason in (("skipped", experiment.skip), ("cannot run here", experiment.cannot_run_here)):
         if reason:
             yield f"  {label} ({reason.kind}): {reason.text}"
-    for name, value in experiment.arguments.items():
-        yield f"  {name} = {value if isinstance(value, str) else ' '.join(value)}"
+    values = {
+        name: value if isinstance(value, str) else " ".join(value) for name, value in experiment.arguments.items()
+    }
+    for line in textwrap.wrap(", ".join(f"{name}={value}" for name, value in values.items()), _WIDTH - 2):
+        yield f"  {line}"
 
 
-def _run(run: StoredRun) -> Iterator[str]:
-    record = run.record
-    if record is None:
-        yield f"run {run.job.name}: {run.state}"
+def _runs(runs: Sequence[StoredRun]) -> Iterator[str]:
+    """Yield how each run ended, with its advice and warnings."""
+    for run in runs:
+        record = run.record
+        if record is None:
+            yield f"run {run.job.name}: {run.state}"
+            continue
+        cause = f" ({record.kind}: {record.cause})" if record.kind else ""
+        yield f"run {run.job.name}: {record.status}{cause}, {show('wall_s', record.wall_s)}"
+        if record.hint:
+            yield f"  → {record.hint}"
+        yield from (f"  warning: {caveat.sentence}" for caveat in record.warnings)
+        reasons: dict[str, list[str]] = {}
+        for one in record.measurements:
+            if one.value is None:
+                reasons.setdefault(one.why_missing or "", []).append(one.name)
+        yield from (f"  missing: {', '.join(names)}: {why}" for why, names in reasons.items())
+
+
+def _table(runs: Sequence[StoredRun]) -> Iterator[str]:
+    """Yield a table of metrics × runs: the metrics that tables show, and those that only this experiment has."""
+    ended = [(run.job.name, record) for run in runs if (record := run.record) is not None and record.measurements]
+    shown = ended[-MOST_RUNS:]
+    names = dict.fromkeys(one.name for _, record in shown for one in record.measurements if one.value is not None)
+    chosen = [name for name in names if name not in METRICS or metric(name).where & _SHOWN]
+    if not chosen:
         return
-    cause = f" ({record.kind}: {record.cause})" if record.kind else ""
-    yield f"run {run.job.name}: {record.status}{cause}, {record.wall_s:.1f} s"
-    if record.hint:
-        yield f"  → {record.hint}"
-    for measurement in record.measurements:
-        shown = "-" if measurement.value is None else _rounded(measurement.value)
-        source = measurement.why_missing if measurement.value is None else measurement.source
-        yield f"  {measurement.name} = {shown}  [{source}]"
-    yield from (f"  warning: {caveat.sentence}" for caveat in record.warnings)
+    rows = [("metric", "unit", *(name for name, _ in shown))]
+    rows += [(name, metric(name).unit or "", *(_value(record, name) for _, record in shown)) for name in chosen]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, unit, *values in rows:
+        cells = [f"{name:{widths[0]}}", f"{unit:{widths[1]}}"]
+        cells += [f"{value:>{width}}" for value, width in zip(values, widths[2:], strict=True)]
+        yield _GAP.join(cells).rstrip()
+    if len(ended) > len(shown):
+        yield f"{counted(len(ended) - len(shown), 'earlier run')} in raw_summary.csv"
+    if len(names) > len(chosen):
+        yield f"{counted(len(names) - len(chosen), 'more metric')} in record.json of each run, and in raw_summary.csv"
 
 
-def _rounded(value: object) -> object:
-    """Return a number without its last digits, which are rounding errors of sums. All measured digits stay."""
-    return float(f"{value:.12g}") if isinstance(value, float) else value
+def _value(record: RunRecord, name: str) -> str:
+    value = next((one.value for one in record.measurements if one.name == name), None)
+    return DASH if value is None else one_line(show(name, value), longest=40)
 
 
 def _files(run: StoredRun, lines: int) -> Iterator[str]:
     folder = run.job.folder
     yield f"folder {folder.path}"
-    if text := _text(folder.script, partial(reading.read_tail, limit=TAIL_BYTES)):
-        yield f"command: bash {shell_word(str(folder.script))}"
-        yield text.rstrip()
     for log in (folder.stdout, folder.stderr):
         end = _text(log, partial(log_end, limit=TAIL_BYTES)).splitlines()
         if end and lines:

@@ -57,6 +57,24 @@ def test_a_failed_run_is_shown_with_what_to_do(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in shown] == ["run r1-t1", "  → use a smaller batch", "run r2-t1"]
 
 
+def test_an_experiment_is_shown_with_its_command_first_and_a_table_of_its_runs(tmp_path: Path) -> None:
+    numbers = {"tokens_per_s": 1000.0, "step_time_s": 0.25, "own_metric": 7.0, "startup_s": 9.0}
+    runs = [ended(BASE, 1, **numbers), ended(BASE, 2, **numbers | {"tokens_per_s": 1100.0})]
+    store = Store.resume(stored(tmp_path / "results", (BASE, runs)))
+    script = store.runs(BASE.id)[-1].job.folder.script
+    script.write_text("#!/bin/bash\nexport A=1\nexec python \\\n  -m train \\\n  --x 1\n")
+    shown = list(experiment_view(store, BASE.id, lines=0))
+    assert shown[:3] == [BASE.id, f"command: bash {script}", "  starts: python -m train --x 1"]
+    table = [line.split() for line in shown[shown.index(next(line for line in shown if line.startswith("metric"))) :]]
+    assert table[:4] == [
+        ["metric", "unit", "r1-t1", "r2-t1"],
+        ["tokens_per_s", "tokens/s,", "all", "devices", "1,000", "1,100"],
+        ["step_time_s", "s", "250", "ms", "250", "ms"],
+        ["own_metric", "7", "7"],
+    ]
+    assert "1 more metric in record.json of each run, and in raw_summary.csv" in shown
+
+
 def test_csv(golden, table: ResultsTable) -> None:
     golden("table/benchmarks.csv", tables.benchmarks(table))
     golden("table/raw_summary.csv", tables.raw_summary(table))
