@@ -27,6 +27,7 @@ class View(StrEnum):
     JSON = "json"
     CSV = "csv"
     HTML = "html"
+    SVG = "svg"
 
 
 class Correction(StrEnum):
@@ -96,7 +97,7 @@ class CompareOptions:
     output: Annotated[
         list[Path] | None,
         Option(
-            help="Write the comparison to this file. Its suffix sets the format: .json, .md, .csv, .html, .txt; repeatable."
+            help="Write the comparison to this file. Its suffix sets the format: .json, .md, .csv, .html, .svg, .txt; repeatable."
         ),
     ] = None
     everything: Annotated[
@@ -184,7 +185,7 @@ def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], ever
 
 def _text(comparison: Comparison, form: str, *, causes: tuple[Cause, ...], everything: bool) -> str:
     """Return a comparison as text in one format. A page and a JSON document always contain all rows."""
-    from orchestrator.compare.view import as_csv, as_json, as_markdown, page, terminal, wording
+    from orchestrator.compare.view import as_csv, as_json, as_markdown, as_svg, page, terminal, wording
 
     if form == View.JSON:
         return as_json.text(comparison)
@@ -195,4 +196,6 @@ def _text(comparison: Comparison, form: str, *, causes: tuple[Cause, ...], every
     conclusion = wording.conclusion(comparison, causes)
     if form == View.MARKDOWN:
         return as_markdown.text(comparison, conclusion=conclusion, everything=everything)
+    if form == View.SVG:
+        return as_svg.text(comparison, conclusion=conclusion)
     return terminal.text(comparison, everything=everything) + conclusion + "\n"

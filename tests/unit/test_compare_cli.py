@@ -277,7 +277,7 @@ def test_files_are_written_in_their_form_and_the_terminal_besides(compare: Call,
         assert again[0] == 1, f"an older {name} makes room"
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "comment.md", "comparison.json", "view.txt", "page.html"])
+@pytest.mark.parametrize("name", ["rows.csv", "comment.md", "comparison.json", "view.txt", "page.html", "card.svg"])
 def test_what_is_a_users_is_not_replaced(compare: Call, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("base  of my own\n")
     code, out, err = compare(A100, A100, "--output", tmp_path / name)

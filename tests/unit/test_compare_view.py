@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from factories.cases import cases
@@ -15,7 +16,7 @@ from rich.cells import cell_len
 
 from orchestrator.compare import gate
 from orchestrator.compare.comparison import Comparison, Difference, Verdict
-from orchestrator.compare.view import as_csv, as_json, as_markdown, files, terminal, wording
+from orchestrator.compare.view import as_csv, as_json, as_markdown, as_svg, files, terminal, wording
 from orchestrator.compare.view.wording import Which
 from orchestrator.errors import OrchestratorError, ResultsError
 from orchestrator.files.printable_text import is_printable
@@ -77,6 +78,18 @@ def test_the_terminal(golden: Golden, width: int) -> None:
 
 def test_the_terminal_with_everything(golden: Golden) -> None:
     golden("compare/terminal-all.txt", terminal.text(everything(), width=80, everything=True))
+
+
+def test_the_card(golden: Golden) -> None:
+    comparison = everything()
+    golden("compare/card.svg", as_svg.text(comparison, conclusion=said(comparison)))
+
+
+def test_a_card_is_whole_and_hostile_names_are_text_in_it() -> None:
+    card = ElementTree.fromstring(as_svg.text(hostile(), conclusion=HOSTILE))
+    tags = {element.tag.rpartition("}")[2] for element in card.iter()}
+    assert tags <= {"svg", "title", "rect", "text", "line", "circle", "path"}
+    assert not [name for element in card.iter() for name in element.attrib if name.startswith("on") or "href" in name]
 
 
 def test_markdown(golden: Golden) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from orchestrator.compare.view import as_json, as_markdown, page
+from orchestrator.compare.view import as_json, as_markdown, as_svg, page
 from orchestrator.errors import OrchestratorError
 from orchestrator.files import reading, writing
 
@@ -19,6 +19,7 @@ FORMS = {
     ".markdown": "markdown",
     ".csv": "csv",
     ".html": "html",
+    ".svg": "svg",
     ".txt": "terminal",
 }
 
@@ -28,6 +29,7 @@ _PATTERNS = {
     "json": re.escape(f'{{\n "kind": "{as_json.KIND}"'),
     "markdown": re.escape(as_markdown.MARK),
     "csv": r"[^\n]*reference,metric,new,verdict,ratio,",
+    "svg": rf"<svg [^>]*>\s*{re.escape(as_svg.MARK)}",
     "html": rf"(?s:.*){re.escape(page.MARK)}",
     "terminal": r"(?s:base  .*\(exit code \d\)\n)\Z",
 }
