@@ -276,6 +276,8 @@ def _figure(names: Sequence[str], groups: Sequence[Sequence[_Bar]], name: str) -
 def _bars(group: int, bars: Sequence[_Bar], factor: float, opacity: float) -> Iterator[Trace]:
     """Yield the bars of one GPU count, in a trace for each choice. A bar in doubt is hatched."""
     measured = sorted((bar for bar in bars if bar.value is not None), key=lambda bar: bar.row)
+    if not measured:  # the group keeps its place next to the others
+        yield row_bars(bars[0].cell.where, {}, [], offsetgroup=str(group))
     for place in dict.fromkeys(bar.cell.place for bar in measured):
         drawn = [bar for bar in measured if bar.cell.place == place]
         values, intervals = {bar.row: (bar.value or 0.0) * factor for bar in drawn}, [bar.interval for bar in drawn]
