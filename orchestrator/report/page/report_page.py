@@ -32,7 +32,7 @@ MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 60, 100, 200
 # The largest number of experiments in the charts, and of runs whose series are drawn.
 MOST_CELLS, MOST_SERIES = 1000, 120
 
-# Space for the commands and logs of the table's rows. A page of 1,000 experiments has less than 25 MB.
+# Space for the commands and logs of the table's rows. A page of 1,000 experiments has less than 15 MB.
 DETAIL_BYTES = 3_000_000
 
 
