@@ -16,6 +16,7 @@ import stat
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -162,10 +163,19 @@ def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
     env = {**experiment.env, "CUDA_VISIBLE_DEVICES": ""}
     command = Command(argv=(python, str(WORKER), str(spec)), env=env, cwd=folder.parent)
     outcome = process.run(command, stdout=log, stderr=log, timeout_s=None)
+    _mask(log)
     if outcome.cancelled:
         raise KeyboardInterrupt
     if outcome.exit_code != 0 or not folder.exists():
         raise PreparationError(_sentence(experiment, log, started))
+
+
+def _mask(log: Path) -> None:
+    """Redact a log. A library may print an address that contains a password."""
+    with suppress(OSError, ValueError):
+        text = reading.read_text(log, limit=reading.LOG_BYTES)
+        if redact(text) != text:
+            writing.replace(log, redact(text))
 
 
 def _sentence(experiment: Experiment, log: Path, started: int) -> str:

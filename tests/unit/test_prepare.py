@@ -16,6 +16,8 @@ import pytest
 from sources import PreparationError, load_rows, part
 from stdlib_docs import stdlib_pairs
 
+from orchestrator.run import data_preparation
+
 WORKER = Path(__file__).parents[2] / "orchestrator/workers/prepare/prepare.py"
 ROWS = [{"instruction": f"Add {n} and 1", "input": "", "output": str(n + 1)} for n in range(10)]
 
@@ -121,6 +123,22 @@ def test_synthetic_data_are_fixed_by_their_seed(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "d/made/train.json").read_text().splitlines()]
     assert [len(line["input_ids"]) for line in lines] == [16] * 5
     assert all(1 <= token < 100 for line in lines for token in line["input_ids"])
+
+
+def test_it_finds_its_modules_where_python_leaves_out_the_script_s_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    fields = {"source": "builtin:synthetic", "max_length": 16, "samples": 5, "vocab_size": 100, "split": "train[:2]"}
+    assert end(start(tmp_path, **fields)) == (0, "")
+    assert len(np.load(tmp_path / "made/tokens.npz")["offsets"]) == 3, "two rows: the split counts"
+
+
+def test_the_log_of_a_preparation_has_no_secret(tmp_path: Path) -> None:
+    log = tmp_path / "data.log"
+    log.write_text("retrying https://user:s3cretpw99x@mirror.example/hub\n")
+    data_preparation._mask(log)
+    assert "s3cretpw99x" not in log.read_text() and "retrying" in log.read_text()
 
 
 def test_rows_that_are_tokens_already_stay_as_they_are(tmp_path: Path) -> None:

@@ -24,8 +24,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH leaves the script's folder out
+
 from folders import described, files_below, make_folder
-from formatting import PreparationError, Sample, Spec, Tokenized, check_spec, format_rows, tokenize_samples
+from formatting import (
+    PreparationError,
+    Sample,
+    Spec,
+    Tokenized,
+    check_spec,
+    format_rows,
+    tokenize_samples,
+)
 from sources import load_rows, part_of_train
 
 SYNTHETIC = "builtin:synthetic"

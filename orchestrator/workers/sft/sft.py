@@ -17,6 +17,8 @@ import sys
 import typing
 from typing import Any
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH leaves the script's folder out
+
 import arguments
 from arguments import ArgumentError, Own
 
