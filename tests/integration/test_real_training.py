@@ -79,9 +79,7 @@ def test_the_command_script_repeats_the_run(real: Campaign, tmp_path: Path) -> N
     """Executed as it stands: the same losses, and not a byte of the recorded run changed."""
     run_dir = real.run_dir("plain-tiny-llama.baseline.gpus1")
     digests = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in run_dir.rglob("*") if path.is_file()}
-    assert f"{run_dir}/{FILE_NAME} -- " in (run_dir / "command.sh").read_text(), (
-        "the run's own, and not what we ship now"
-    )
+    assert f'"$here"/{FILE_NAME} -- ' in (run_dir / "command.sh").read_text(), "the run's own, and not what we ship now"
     again = tmp_path / "again"
     subprocess.run(["bash", str(run_dir / "command.sh"), str(again)], check=True, capture_output=True)
     assert not (again / FILE_NAME).exists()

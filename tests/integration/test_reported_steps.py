@@ -176,7 +176,7 @@ def test_calls_are_steps_in_an_interpreter_without_tunebench(tmp_path: Path) -> 
     assert (record.status, values(record)["steps"], values(record)["tokens_processed"]) == (Status.OK, 30, 30_000)
     assert values(record)["first_step_s"] > 0.01
     assert (run_dir / "stdout.log").read_text().strip() == str(run_dir / "modules" / "tunebench" / "steps.py")
-    assert f"PYTHONPATH={run_dir}/modules\n" in (run_dir / "command.sh").read_text()
+    assert 'PYTHONPATH="$here"/modules\n' in (run_dir / "command.sh").read_text()
 
 
 def test_calls_of_several_processes_add_up(tmp_path: Path) -> None:
