@@ -263,6 +263,14 @@ def test_runs_are_dots_and_what_is_in_doubt_is_marked_in_every_chart() -> None:
     assert symbols == {"baseline": ["circle"], "new": ["square-open"]}
 
 
+def test_neighbours_alone_do_not_make_a_cell_grey() -> None:
+    packed = [{**run, "neighbours": 1.0} for run in speeds(100.0, 101.0)]
+    not_level = Caveat(kind=CaveatKind.NOT_LEVEL, detail="its last 20 steps are slower")
+    table = made_table(Made(runs=packed), Made(framework="new", runs=packed, warnings=(not_level,)))
+    found = table_data.of(table, {}, folders.Folders(roots={}), detail_bytes=0).data["doubts"]
+    assert found == ["", "not steady, packed"]
+
+
 def test_what_to_choose_from_leaves_out_what_is_in_doubt() -> None:
     not_level = Caveat(kind=CaveatKind.NOT_LEVEL, detail="its last 20 steps are slower")
     needs = [{"tokens_per_s": speed, "peak_allocated_bytes": 2**31} for speed in (100.0, 104.0)]

@@ -41,7 +41,7 @@ def places(table: ResultsTable, *, hardware: str) -> dict[str, Any]:
                     "gpus": column(table.experiments, "num_gpus")[rows[0]] or 1,
                     "unit": (metric(speed).unit or "").partition(",")[0],
                     "tokens": speed in _TOKENS,
-                    "inDoubt": len(rows) - len(trusted),
+                    "inDoubt": sum(known.in_doubt(row) for row in rows),
                     "candidates": candidates,
                 }
             )

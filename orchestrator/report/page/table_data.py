@@ -18,8 +18,8 @@ from orchestrator.report.page.folders import Folders, command, files, link, log_
 from orchestrator.report.page.runs import NUMBERS, Run
 from orchestrator.report.page.texts import one_line, rounded, shown
 from orchestrator.results.table.baseline import ENERGY, MEMORIES, STEADY_SPEEDS, WHOLE_SPEEDS
-from orchestrator.results.table.column_choice import choose, column, for_people, varying
-from orchestrator.results.table.doubts import doubts
+from orchestrator.results.table.column_choice import Numbers, choose, column, for_people, varying
+from orchestrator.results.table.doubts import doubts, forbid_claim
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +92,7 @@ def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders,
     data = {
         "rows": len(frame),
         "columns": [_column(frame, name) | {"hidden": name not in visible} for name in names],
-        "doubts": [", ".join(doubt.kind.value for doubt in found) for found in doubts(table)[: len(frame)]],
+        "doubts": _doubts(table, len(frame)),
         "filters": [name for name in _FILTERS if name in names],
         "sticky": _STICKY,
         "ids": [str(value) for value in column(frame, "id")],
@@ -108,6 +108,15 @@ def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders,
         constant=tuple((metric(name).label, shown(name, split.constant[name])) for name in constant),
         notes=tuple(_notes(len(table.experiments), len(frame), len(filled) - len(names), space.without, folders)),
     )
+
+
+def _doubts(table: ResultsTable, height: int) -> list[str]:
+    """Return why each row's speed is in doubt; an empty text if it is not. Neighbours by themselves are not a doubt."""
+    found, numbers = doubts(table), Numbers(table.experiments)
+    return [
+        ", ".join(doubt.kind.value for doubt in found[row]) if forbid_claim(found, numbers, row) else ""
+        for row in range(height)
+    ]
 
 
 def _notes(rows: int, height: int, left_out: int, without: int, folders: Folders) -> Iterator[str]:

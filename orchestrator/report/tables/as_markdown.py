@@ -73,7 +73,7 @@ def heading(frame: pd.DataFrame) -> str:
 def _first(frame: pd.DataFrame, names: Sequence[str], *, kept: Sequence[str], always: Sequence[str]) -> list[str]:
     """Return at most MOST_COLUMNS columns of the first table, in reading order, and the columns that `always` names."""
     ended = ["status"] if "status" in frame and any(value != "ok" for value in cells(frame["status"])) else []
-    # Beside a steady speed, there is no room for the same fact in other words, or for a speed that includes warm-up.
+    # If there is a steady speed, its reciprocal and speeds that include warm-up are left to the folded table.
     others = (STEP_TIME, *WHOLE_SPEEDS) if "tokens_per_s" in names else ()
     measured = [name for name in kept if name in METRICS and name not in others]
     measured.sort(key=lambda name: name in _LATER)
