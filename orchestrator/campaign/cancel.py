@@ -31,6 +31,7 @@ GOODBYE_S = 60.0
 # If `run-one` has gone without a record, the benchmark that started it writes the record within this time.
 _GONE_S = 5.0
 _LOOK_AGAIN_S = 0.1
+_OF_ANOTHER_USER = "belongs to another user; only that user or root can end it"
 
 
 class End(StrEnum):
@@ -86,6 +87,8 @@ def _signal(store: Store, job: Job, deadline: float) -> Answer | int:
         return Answer(job=job, end=End.ENDED, text=f"{_name(job)} has already ended by itself")
     if owner is None:
         text = f": {job.folder.owner} is missing or damaged, so the process to end is unknown"
+    elif owner.is_hidden():
+        text = f": process {owner.pid} {_OF_ANOTHER_USER}"
     elif not owner.is_here():
         text = (
             f" runs on {owner.host} (process {owner.pid}) and can be ended only from there; type on {owner.host}: "
@@ -98,7 +101,7 @@ def _signal(store: Store, job: Job, deadline: float) -> Answer | int:
             end_process(owner)
             return owner.pid
         except PermissionError:
-            text = f": process {owner.pid} belongs to another user; only that user or root can end it"
+            text = f": process {owner.pid} {_OF_ANOTHER_USER}"
     return Answer(job=job, end=End.REFUSED, text=_name(job) + text)
 
 

@@ -18,7 +18,7 @@ from orchestrator.errors import ResultsError, remedy
 from orchestrator.executors import Executor
 from orchestrator.files.printable_text import counted
 from orchestrator.machine.process_identity import noted
-from orchestrator.machine.process_tree import end_tree
+from orchestrator.machine.process_tree import Ended, end_tree
 from orchestrator.measure.failure_kinds import FILES_CHANGED
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.results import claims
@@ -45,6 +45,7 @@ class EventKind(StrEnum):
     ELSEWHERE = "elsewhere"
     LEFT = "left"
     ENDED_LEFTOVERS = "ended_leftovers"
+    LEFT_BEHIND = "left_behind"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,10 +189,15 @@ def _record_lost(
             lost[job] = replace(unfinished_record(job), cause=cause)
     for job, record in lost.items():
         marker = _marker(job)
-        left = end_tree(marker, folder=job.folder) if marker is not None else 0
-        if left:
-            text = f"ended {left} process(es) that {job.experiment_id} {job.name} had left behind"
+        left = end_tree(marker, folder=job.folder) if marker is not None else Ended(count=0)
+        left_behind = f"{job.experiment_id} {job.name} had left behind"
+        if left.count:
+            text = f"ended {counted(left.count, 'process', 'processes')} that {left_behind}"
             tell(Event(kind=EventKind.ENDED_LEFTOVERS, text=text, jobs=(job,)))
+        if left.survivors:
+            processes = "process" if len(left.survivors) == 1 else "processes"
+            text = f"{processes} {', '.join(left.survivors)} that {left_behind} could not be ended and may disturb runs"
+            tell(Event(kind=EventKind.LEFT_BEHIND, text=text, jobs=(job,)))
         if write_record(job.run_dir, record):
             text = (
                 f"{job.name} was lost"
@@ -223,7 +229,8 @@ def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent
     away = tuple(run.job for run in running if run not in here)
     if away:
         hosts = sorted({owner.host for job in away for owner in claims.owners(job.run_dir)})
-        text = f"{len(away)} run(s) are running on other hosts ({', '.join(hosts)}), such as {away[0].run_dir}"
+        whose = "on other hosts or for other users"
+        text = f"{len(away)} run(s) are running {whose} ({', '.join(hosts)}), such as {away[0].run_dir}"
         tell(Event(kind=EventKind.ELSEWHERE, text=text, jobs=away))
     if not here and not away:
         return False
@@ -236,10 +243,13 @@ def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent
 
 def _tell_silent(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> None:
     for run in _runs(experiments, store, JobState.SILENT):
-        host = next((owner.host for owner in claims.owners(run.job.run_dir)), "another host")
+        owner = next(iter(claims.owners(run.job.run_dir)), None)
+        whose, gone = owner.host if owner else "another host", "that host is gone"
+        if owner is not None and owner.is_hidden():
+            whose, gone = f"process {owner.pid} of another user", "that process has ended"
         text = (
-            f"{run.job.experiment_id} {run.job.name} belongs to {host}, which has been silent for over "
-            f"{claims.SILENT_AFTER_S / 60:.0f} minutes; if that host is gone, --take-over runs it here"
+            f"{run.job.experiment_id} {run.job.name} belongs to {whose}, which has been silent for over "
+            f"{claims.SILENT_AFTER_S / 60:.0f} minutes; if {gone}, --take-over runs it here"
         )
         tell(Event(kind=EventKind.ELSEWHERE, text=text, jobs=(run.job,)))
 

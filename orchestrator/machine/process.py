@@ -108,12 +108,11 @@ def _end(
 
     Return two values: how many processes the kernel killed because memory ran out, and the processes that survived.
     """
-    process_tree.end_tree(marker, root=child, hurry=hurry, keep_group=True)
+    ended = process_tree.end_tree(marker, root=child, hurry=hurry, keep_group=True)
     memory_kills = group.memory_kills() if group else 0
-    survivors = process_tree.survivors(marker, child)
     if group:
         group.remove()
-    return memory_kills, survivors
+    return memory_kills, ended.survivors
 
 
 def _start(

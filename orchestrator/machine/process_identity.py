@@ -86,12 +86,12 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> float | None:
-    """Return the start time of a process, or None if the process has ended.
+    """Return the start time of a process, or None if the process has ended or cannot be read.
 
     On Linux, setting the clock does not change this time.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        fields = _stat(pid)
         return None if fields[0] in "ZX" else float(fields[19])
     except FileNotFoundError:
         pass
@@ -104,3 +104,42 @@ def start_time(pid: int) -> float | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else round(process.create_time(), 1)
     except psutil.Error:
         return None
+
+
+def is_hidden(pid: int) -> bool:
+    """Return whether the process exists, but belongs to another user and cannot be read.
+
+    This happens if `/proc` was mounted with `hidepid`.
+    """
+    try:
+        _stat(pid)
+        return False
+    except OSError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return start_time(pid) is None
+    except OSError:
+        pass
+    return False
+
+
+def parents() -> dict[int, int]:
+    """Return the parent of every process that this process can read.
+
+    The functions `children` and `parents` of psutil raise an error if `/proc` hides the processes of other users.
+    """
+    import psutil
+
+    found: dict[int, int] = {}
+    for pid in psutil.pids():
+        with suppress(OSError, IndexError, ValueError, psutil.Error):
+            found[pid] = int(_stat(pid)[1]) if os.path.isdir("/proc/self") else psutil.Process(pid).ppid()
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of `/proc/PID/stat` after the name of the process. Raise OSError if they cannot be read."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()

@@ -20,8 +20,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.machine import cgroup, process_identity
@@ -43,6 +44,17 @@ SIDECARS: set[int] = set()
 _adopting = False
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """The outcome of ending a tree: how many processes ended, and the name and the id of each process that still lives.
+
+    Such a process is usually stuck in a driver, or belongs to another user.
+    """
+
+    count: int
+    survivors: tuple[str, ...] = ()
+
+
 def adopt_orphans() -> None:
     """Let this process adopt each descendant whose parent ends, so that no process leaves the tree by forking twice.
 
@@ -61,20 +73,38 @@ def collect_adopted(own: Iterable[int]) -> None:
     """
     if not _adopting:
         return
-    import psutil
-
     known = {*own, *SIDECARS}
-    for child in psutil.Process().children():
-        if child.pid not in known:
-            with suppress(ChildProcessError):
-                os.waitpid(child.pid, os.WNOHANG)
+    parents = process_identity.parents()
+    for pid in (pid for pid, parent in parents.items() if parent == os.getpid() and pid not in known):
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def descendants() -> set[int]:
     """Return the ids of this process's descendants without its sidecars. In `run-one` these are the processes of the run."""
-    import psutil
+    return _descendants(os.getpid(), process_identity.parents()) - SIDECARS
 
-    return {process.pid for process in psutil.Process().children(recursive=True)} - SIDECARS
+
+def _descendants(pid: int, parents: Mapping[int, int]) -> set[int]:
+    """Return the ids of all processes below the process `pid`."""
+    children: dict[int, list[int]] = {}
+    for child, parent in parents.items():
+        children.setdefault(parent, []).append(child)
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        new = set(children.get(waiting.pop(), ())) - found - {pid}
+        found |= new
+        waiting += new
+    return found
+
+
+def _ancestors(pid: int, parents: Mapping[int, int]) -> set[int]:
+    """Return the ids of all processes above the process `pid`."""
+    found: set[int] = set()
+    while (pid := parents.get(pid, 0)) and pid not in found:
+        found.add(pid)
+    return found
 
 
 def note(folder: RunFolder, marker: str, group: cgroup.ControlGroup | None) -> None:
@@ -130,27 +160,30 @@ def members(
     import psutil
 
     checked_marker(marker)
-    tree = {process.pid: process for process in psutil.process_iter() if _belongs(process, marker, root)}
+    parents = process_identity.parents()
+    ids = {pid for pid in psutil.pids() if _belongs(pid, marker, root)}
     group = cgroup.find(marker, noted=process_identity.noted(folder.processes).group if folder else None)
-    for pid in (*(group.members() if group else ()), *(_left_behind(folder) if folder else ())):
+    ids |= group.members() if group else set()
+    ids |= _left_behind(folder) if folder else set()
+    if _adopting:
+        ids |= _descendants(os.getpid(), parents)
+    elif root is not None and root.returncode is None:
+        ids |= _descendants(root.pid, parents)
+    ids -= {os.getpid(), *_ancestors(os.getpid(), parents), *SIDECARS}
+    tree = []
+    for pid in sorted(ids):
         with suppress(psutil.Error):
-            tree.setdefault(pid, psutil.Process(pid))
-    with suppress(psutil.Error):
-        if _adopting:
-            tree |= {process.pid: process for process in psutil.Process().children(recursive=True)}
-        elif root is not None and root.returncode is None:
-            tree |= {process.pid: process for process in psutil.Process(root.pid).children(recursive=True)}
-    spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents()), *SIDECARS}
-    return [process for pid, process in tree.items() if pid not in spared and not _gone(process)]
+            tree.append(psutil.Process(pid))
+    return [process for process in tree if not _gone(process)]
 
 
-def _belongs(process: psutil.Process, marker: str, root: subprocess.Popen[bytes] | None) -> bool:
+def _belongs(pid: int, marker: str, root: subprocess.Popen[bytes] | None) -> bool:
     import psutil
 
     try:
-        if root is not None and (process.pid == root.pid or os.getsid(process.pid) == root.pid):
+        if root is not None and (pid == root.pid or os.getsid(pid) == root.pid):
             return True
-        return process.environ().get(MARKER) == marker
+        return psutil.Process(pid).environ().get(MARKER) == marker
     except (psutil.Error, OSError):
         return False
 
@@ -162,8 +195,8 @@ def end_tree(
     hurry: Callable[[], bool] = lambda: False,
     keep_group: bool = False,
     folder: RunFolder | None = None,
-) -> int:
-    """End every process of the tree. Return the number of processes that were alive.
+) -> Ended:
+    """End every process of the tree.
 
     `hurry` is called while waiting. Once `hurry` returns True, all processes are killed at once. With `keep_group`, the control
     group is not removed, so that the caller can still read it. `folder` has the same meaning as in `members`.
@@ -175,29 +208,32 @@ def end_tree(
     group = cgroup.find(marker, noted=process_identity.noted(folder.processes).group if folder else None)
     if group is not None:
         group.kill()
+    tried = set(living)  # a process that outlived KILL once is not killed again
     for _ in range(_ROUNDS):
-        late = members(marker, root, folder=folder)
+        late = set(members(marker, root, folder=folder)) - tried
         if not late:
             break
         end(late, root=root, first=signal.SIGKILL)
+        tried |= late
     if root is not None:
         with suppress(subprocess.TimeoutExpired):  # a process stuck in the kernel outlives even KILL
             root.wait(timeout=5)
     collect_adopted([root.pid] if root is not None else [])
     if group is not None and not keep_group:
         group.remove()
-    return len(living)
+    left = [process for process in tried if not _gone(process)]
+    return Ended(count=len(tried) - len(left), survivors=tuple(sorted(map(_name, left))))
 
 
-def survivors(marker: str, root: subprocess.Popen[bytes] | None = None) -> tuple[str, ...]:
-    """Return the name and the id of each process that still lives. Such a process is usually stuck in a driver."""
+def _name(process: psutil.Process) -> str:
+    """Return the name and the id of a process, and its user if this is another one."""
     import psutil
 
-    names = []
-    for process in members(marker, root):
-        with suppress(psutil.Error):
-            names.append(f"{process.name()} ({process.pid})")
-    return tuple(names)
+    name, user = "unknown", None
+    with suppress(psutil.Error):
+        name = process.name()
+        user = None if os.geteuid() in process.uids() else process.username()
+    return f"{name} ({process.pid})" if user is None else f"{name} ({process.pid}, of the user {user})"
 
 
 def end(
@@ -207,15 +243,22 @@ def end(
     first: signal.Signals,
     hurry: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Send the signal `first`, then stronger signals, until no process lives. Wait a bounded time after each signal."""
+    """Send the signal `first`, then stronger signals, until no process lives. Wait a bounded time after each signal.
+
+    Do not wait for processes that this user may not end.
+    """
     import psutil
 
     living = list(processes)
     for number, patience_s in PATIENCE_S[[step[0] for step in PATIENCE_S].index(first) :]:
-        for process in living:
-            with suppress(psutil.Error):
+        for process in tuple(living):
+            try:
                 process.send_signal(number)
                 process.send_signal(signal.SIGCONT)  # a stopped process handles the signal only after SIGCONT
+            except psutil.AccessDenied:
+                living.remove(process)
+            except psutil.Error:
+                pass
         deadline = time.monotonic() + patience_s
         while living and time.monotonic() < deadline and (number is signal.SIGKILL or not hurry()):
             # Only its Popen may collect the root: after another wait, the root's exit code would be lost, and shown as 0.

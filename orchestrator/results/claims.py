@@ -63,12 +63,17 @@ class Owner:
     def is_here(self) -> bool:
         """Return whether this process can find out if the owner is running.
 
-        It can for an owner from this boot and this container, even if the host's name has changed. It also can for an owner from an
-        earlier boot of this host: this owner has ended.
+        It can for an owner from this boot and this container, even if the host's name has changed, unless the system hides the
+        processes of other users. It also can for an owner from an earlier boot of this host: this owner has ended.
         """
         if self.boot_id == identity.boot_id() and self.pid_namespace:
-            return self.pid_namespace == identity.pid_namespace()
+            return self.pid_namespace == identity.pid_namespace() and not self.is_hidden()
         return self.host == socket.gethostname()
+
+    def is_hidden(self) -> bool:
+        """Return whether the owner may be a process of another user on this machine, and the system hides that user's processes."""
+        here = (self.boot_id, self.pid_namespace) == (identity.boot_id(), identity.pid_namespace())
+        return here and identity.is_hidden(self.pid)
 
     def lives(self) -> bool:
         """Return whether the owner is running; False if `is_here` is false."""

@@ -16,6 +16,8 @@ from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, Run
 from orchestrator.results import claims
 from orchestrator.run import reported_steps, run_files, watchdog
 
+_FIRST_BEAT_S = 1.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
@@ -87,7 +89,8 @@ def _watch(
         if reported is None or reported.signs().begun:
             core_wait.look(process_tree.descendants())
 
-    chores = [watchdog.Chore(beat, pause_s=lambda _: claims.HEARTBEAT_S)]
+    # The first beat notes the training's processes soon after their start. Another user cannot find them otherwise.
+    chores = [watchdog.Chore(beat, pause_s=lambda passed_s: claims.HEARTBEAT_S if passed_s else _FIRST_BEAT_S)]
     if not instrumented:
         chores.append(watchdog.Chore(look_at_cores, pause_s=host_load.look_pause_s))
     return watchdog.Watch(
