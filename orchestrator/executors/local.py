@@ -14,9 +14,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from orchestrator.errors import ResultsError
+from orchestrator.errors import LaunchError, ResultsError
 from orchestrator.executors.pool import Pool, Queue, Share
 from orchestrator.files.package import PACKAGE
 from orchestrator.machine import cores, process
@@ -103,8 +103,11 @@ class LocalExecutor:
         argv = [*self.run_one, str(job.run_dir)]
         try:
             child = process.spawn(argv, log=job.folder.run_one_log, env={MARKER: claim.marker})
-        except BaseException:
-            write_record(job.run_dir, unfinished_record(job, Status.CANCELLED))
+        except BaseException as error:
+            record = unfinished_record(job, Status.CANCELLED)
+            if isinstance(error, LaunchError):
+                record = replace(record, cause=f"the process of the run could not be started: {error}")
+            write_record(job.run_dir, record)
             raise
         return _Run(job=job, marker=claim.marker, child=child, share=share, ended=process.end_descriptor(child))
 

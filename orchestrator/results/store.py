@@ -20,7 +20,7 @@ from typing import Any
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import is_utf8, quoted, with_bytes
-from orchestrator.files.redaction import redact
+from orchestrator.files.redaction import redact, redact_file
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunFolder, RunRecord, dump, load
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.records.run_folder import EXPERIMENT_FILE
@@ -231,7 +231,8 @@ def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = No
     """Create `record.json`. This is the last step of a run. If the file already exists, leave it unchanged and return False.
 
     The run's command may have removed the run's folder, or made it read-only: undo this. Move aside a `record.json` that cannot
-    be read. If the record cannot be placed because the disk is full, it stays in the file `reserved`.
+    be read. If the record cannot be placed because the disk is full, it stays in the file `reserved`. Also redact the ranks' files,
+    which `run-one` cannot do if it was killed.
     """
     if not run_dir.is_dir() and is_ours(RunFolder(run_dir).results):
         for folder in (run_dir.parents[1], run_dir.parent, run_dir):
@@ -242,10 +243,17 @@ def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = No
     writing.make_writable(run_dir)
     set_record_aside(run_dir)
     files = RunFolder(run_dir)
+    redact_rank_files(files)
     placed = writing.place_once(files.record, redact(dump(record)), reserved=reserved)
     with suppress(OSError):
         files.kept_record.unlink(missing_ok=True)
     return placed
+
+
+def redact_rank_files(files: RunFolder) -> None:
+    """Redact the files of the ranks. They contain full error messages, and a message may contain a token."""
+    for path in files.all_workers().values():
+        redact_file(path, limit=reading.RECORD_BYTES)
 
 
 def set_record_aside(run_dir: Path, *, unless: Callable[[RunRecord], bool] = lambda record: True) -> str | None:

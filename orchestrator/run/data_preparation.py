@@ -16,7 +16,6 @@ import stat
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -26,7 +25,7 @@ from orchestrator.errors import PreparationError
 from orchestrator.files import reading, writing
 from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import one_line
-from orchestrator.files.redaction import redact
+from orchestrator.files.redaction import redact, redact_file
 from orchestrator.machine import process
 from orchestrator.measure.failures import log_tail
 from orchestrator.plan.data import cache_folder
@@ -145,7 +144,9 @@ def why_missing(experiment: Experiment) -> str | None:
         return damaged and f"{damaged}; the same command prepares it anew"
     log = folder.with_name(f"{folder.name}.log")
     if not log.exists():
-        return f"{experiment.data.source} was never prepared: there is no {folder}"
+        parent = next(path for path in folder.parents if path.exists())
+        why = "" if os.access(parent, os.W_OK | os.X_OK) else f", and {parent} cannot be written"
+        return f"{experiment.data.source} was never prepared: there is no {folder}{why}"
     return _sentence(experiment, log, 0)
 
 
@@ -163,19 +164,11 @@ def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
     env = {**experiment.env, "CUDA_VISIBLE_DEVICES": ""}
     command = Command(argv=(python, str(WORKER), str(spec)), env=env, cwd=folder.parent)
     outcome = process.run(command, stdout=log, stderr=log, timeout_s=None)
-    _mask(log)
+    redact_file(log, limit=reading.LOG_BYTES)  # a library may print an address that contains a password
     if outcome.cancelled:
         raise KeyboardInterrupt
     if outcome.exit_code != 0 or not folder.exists():
         raise PreparationError(_sentence(experiment, log, started))
-
-
-def _mask(log: Path) -> None:
-    """Redact a log. A library may print an address that contains a password."""
-    with suppress(OSError, ValueError):
-        text = reading.read_text(log, limit=reading.LOG_BYTES)
-        if redact(text) != text:
-            writing.replace(log, redact(text))
 
 
 def _sentence(experiment: Experiment, log: Path, started: int) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.errors import LaunchError
 from orchestrator.files import reading, writing
-from orchestrator.files.redaction import redact, redact_end
+from orchestrator.files.redaction import redact_end
 from orchestrator.machine import process
 from orchestrator.records import Command, RunFolder
 from orchestrator.records.run_folder import OUTPUT
@@ -100,15 +100,6 @@ def pids(folder: RunFolder) -> frozenset[int]:
     except (OSError, ValueError):
         return frozenset()
     return frozenset(int(word) for word in words if word.isdecimal() and len(word) < 10)
-
-
-def mask_worker_files(folder: RunFolder) -> None:
-    """Redact the ranks' files. These files contain full error messages, and a message may contain a token."""
-    for path in folder.all_workers().values():
-        with suppress(OSError, ValueError):
-            text = reading.read_text(path, limit=reading.RECORD_BYTES)
-            if redact(text) != text:
-                writing.replace(path, redact(text))
 
 
 def remove_output(folder: RunFolder) -> None:

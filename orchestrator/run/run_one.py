@@ -44,7 +44,7 @@ from orchestrator.records import (
     load,
 )
 from orchestrator.results import claims
-from orchestrator.results.store import Store, set_record_aside, write_record
+from orchestrator.results.store import Store, redact_rank_files, set_record_aside, write_record
 from orchestrator.run import collect, gpu_access, reported_steps, run_files
 from orchestrator.run.collect import Findings
 from orchestrator.run.data_preparation import why_missing
@@ -185,7 +185,7 @@ def _evidence(
             stack.enter_context(monitor.watch(folder.path, gpus))
         trained = train(experiment, command, folder, claim=claim, stop=stop)
     outcome, residue = trained.outcome, gpu_access.given_back(gpus, taken_before)
-    run_files.mask_worker_files(folder)
+    redact_rank_files(folder)
     findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus, wall_s=outcome.wall_s)
     judged = _judged(experiment, folder, trained, findings)
     # If the instrument ran (a custom command may start it, too), it measured the wait for a core itself.

@@ -17,6 +17,7 @@ from trees import lives, pids, tree_program, wait_for
 from orchestrator import trainers
 from orchestrator.campaign import steps as campaign
 from orchestrator.campaign.loop import EventKind, run_benchmark
+from orchestrator.errors import LaunchError
 from orchestrator.executors import FakeExecutor, LocalExecutor
 from orchestrator.monitors import MONITORS, Monitor
 from orchestrator.plan.expand import Plan
@@ -405,6 +406,25 @@ def test_data_is_prepared_once(tmp_path, monkeypatch):
     assert said == ["preparing builtin:x for m"]
     assert (tmp_path / "cache" / "data" / "x-1.log").read_text() == "builtin:x\n"
     assert json.loads((tmp_path / "cache" / "data" / "x-1.spec.json").read_text())["form"] == "text"
+
+
+def test_a_cache_that_cannot_be_written_is_told_in_the_record(tmp_path, monkeypatch):
+    one = prepared(tmp_path, monkeypatch, "")
+    assert str(why_missing(one)).endswith(f"there is no {one.data_path}")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert str(why_missing(one)).endswith(f"there is no {one.data_path}, and {tmp_path} cannot be written")
+
+
+def test_a_run_whose_process_cannot_start_says_so(store):
+    store.add([experiment()])
+    (job,) = store.plan([experiment()])
+    with pytest.raises(LaunchError):
+        list(LocalExecutor(("/no/such/program",)).run([job]))
+    record = store.run(job).record
+    assert record.status is Status.CANCELLED, "the next call repeats it"
+    assert record.cause.startswith(
+        "the process of the run could not be started: /no/such/program: cannot be started in"
+    )
 
 
 def test_data_that_cannot_be_prepared_is_the_workers_sentence(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ import pytest
 from sources import PreparationError, load_rows, part
 from stdlib_docs import stdlib_pairs
 
-from orchestrator.run import data_preparation
+from orchestrator.files.redaction import redact_file
 
 WORKER = Path(__file__).parents[2] / "orchestrator/workers/prepare/prepare.py"
 ROWS = [{"instruction": f"Add {n} and 1", "input": "", "output": str(n + 1)} for n in range(10)]
@@ -137,7 +137,7 @@ def test_it_finds_its_modules_where_python_leaves_out_the_script_s_folder(
 def test_the_log_of_a_preparation_has_no_secret(tmp_path: Path) -> None:
     log = tmp_path / "data.log"
     log.write_text("retrying https://user:s3cretpw99x@mirror.example/hub\n")
-    data_preparation._mask(log)
+    redact_file(log, limit=1000)
     assert "s3cretpw99x" not in log.read_text() and "retrying" in log.read_text()
 
 

@@ -430,6 +430,17 @@ def test_who_only_looks_takes_his_own_clock_and_who_decides_the_file_servers(sto
     assert job.run_dir.stat().st_mtime > late and not list(job.run_dir.glob(".*"))
 
 
+def test_a_killed_run_leaves_no_secret_in_the_files_of_its_ranks(store: Store) -> None:
+    """`run-one` redacts them, unless it was killed."""
+    store.add([experiment()])
+    (job,) = store.plan([experiment()])
+    assert claims.claim(job, executor="local")
+    job.folder.worker(0).write_text(json.dumps({"status": "error", "error": {"message": "password=s3cretpw99x"}}))
+    assert write_record(job.run_dir, unfinished_record(job))
+    assert json.loads(job.folder.worker(0).read_text())["status"] == "error"
+    assert "s3cretpw99x" not in job.folder.worker(0).read_text()
+
+
 def test_dates_at_the_epoch_are_dates(store):
     """Archives and some file servers write them. The folder's date is no sign of life, since anyone may write into it."""
     job = far_run(store)

@@ -21,8 +21,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 
+from orchestrator.files import reading, writing
 from orchestrator.files.redaction.forms import by_form
 from orchestrator.files.redaction.names import is_secret_name, says_secret
 from orchestrator.files.redaction.secret import Secret
@@ -41,6 +44,7 @@ __all__ = [
     "named_secrets",
     "redact",
     "redact_end",
+    "redact_file",
     "redact_values",
     "redact_words",
     "redactor",
@@ -77,6 +81,14 @@ def redact(text: str, environ: Mapping[str, str] = os.environ, *, also: Finder |
     """Return the text with masked secrets, as valid UTF-8. JSON stays JSON. The function `also` finds further secrets."""
     text = text.encode("utf-8", "replace").decode()
     return _masked(text, [*_found(text, environ), *(also(text) if also else ())])
+
+
+def redact_file(path: Path, *, limit: int) -> None:
+    """Redact a file in place. Leave a file that is missing or has more than `limit` bytes."""
+    with suppress(OSError, ValueError):
+        text = reading.read_text(path, limit=limit)
+        if (masked := redact(text)) != text:
+            writing.replace(path, masked)
 
 
 def redact_values(text: str, variables: Mapping[str, str]) -> str:
