@@ -85,7 +85,8 @@ def _carried_out(words: list[str], stopped_by: list[int] | None) -> int:
     code: Any
     try:
         _in_a_folder()
-        code = _app_for(words)(args=_with_optional_values(words), standalone_mode=False)
+        args = [_with_home(word) for word in _with_optional_values(words)]
+        code = _app_for(words)(args=args, standalone_mode=False)
     except KeyboardInterrupt:  # Ctrl-C before or after the sub-command runs; a running sub-command handles it
         code = INTERRUPTED
     except OrchestratorError as error:
@@ -163,6 +164,12 @@ def _with_optional_values(words: list[str]) -> list[str]:
         has_value = is_kinds or is_misspelt
         found.append(f"{word}=all" if word == "--retry-failed" and not has_value else word)
     return found
+
+
+def _with_home(word: str) -> str:
+    """Return an option such as `--results=~/x` with the user's home folder. A shell replaces `~` only at the start of a word."""
+    option, equals, value = word.partition("=")
+    return f"{option}={os.path.expanduser(value)}" if equals and option.startswith("--") and value[:1] == "~" else word
 
 
 def _usage_error(error: Exception) -> int:

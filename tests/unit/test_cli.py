@@ -226,6 +226,14 @@ def test_a_kind_of_failure_that_there_is_not_is_no_scenario_file(call: Call, fil
     assert code == 2 and "'oom_cuad' is not a kind of failure; did you mean 'oom_cuda'?" in err
 
 
+def test_the_home_folder_may_follow_an_equals_sign(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A shell leaves `~` as it is in `--results=~/x`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, _, err = call("run", "--dry-run", "--defaults=~/mine.yaml")
+    assert code == 2 and f"{tmp_path}/mine.yaml" in err and "~" not in err
+    assert cli._with_home("--set=a.b=~/x") == "--set=a.b=~/x"
+
+
 def test_a_kind_of_failure_is_one_beside_a_folder_of_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`data` is a kind, and what many call a folder; `my_runs` is none, and may be a scenario file."""
     monkeypatch.chdir(tmp_path)

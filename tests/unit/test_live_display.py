@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,18 @@ def test_a_terminal_shows_the_status_of_the_campaign(tmp_path: Path, monkeypatch
         progress.on_event(ended(running))
         drawn_until(console, "2 of 3 done · 0 running")
     assert "1/2 ok s-m-0123456789ab r2" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_user_who_may_start_no_more_threads_gets_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    store, console = Store(stored(tmp_path / "results", (EXPERIMENT, []))), live(io.StringIO())
+    with Progress(console, [Reader(store)]) as progress:
+        progress.say("a line")
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "a line" in text and text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is shown again"
 
 
 def test_a_failed_run_that_is_tried_again_is_pending_until_it_begins(tmp_path: Path) -> None:

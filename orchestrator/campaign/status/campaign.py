@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -176,15 +176,20 @@ def paced(look: Callable[[], T], *, pause: Callable[[float], bool]) -> Iterator[
 
 @contextmanager
 def watching(look: Callable[[], object]) -> Iterator[None]:
-    """Call `look` repeatedly in a thread, with pauses, until the `with` block ends."""
+    """Call `look` repeatedly in a thread, with pauses, until the `with` block ends.
+
+    If the user may start no more threads, do not call it.
+    """
     over = threading.Event()
     thread = threading.Thread(target=lambda: deque(paced(look, pause=over.wait), maxlen=0), daemon=True)
-    thread.start()
+    with suppress(RuntimeError):
+        thread.start()
     try:
         yield
     finally:
         over.set()
-        thread.join()
+        if thread.ident is not None:
+            thread.join()
 
 
 def looks(reader: Reader, *, pause: Callable[[float], bool]) -> Iterator[CampaignStatus]:
