@@ -23,11 +23,11 @@ from orchestrator.cli.compare import compare
 from orchestrator.cli.console import err, say, tell
 from orchestrator.cli.doctor_monitor import doctor, monitor, run_one
 from orchestrator.cli.export_bundle import bundle, export
+from orchestrator.cli.help import Command, Commands, examples
 from orchestrator.cli.history_rerun import history, rerun
-from orchestrator.cli.lists import list_names
 from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.report_show_status import cancel, report, show, status
-from orchestrator.cli.schema_init import init, schema
+from orchestrator.cli.schema_init_list import init, list_names, schema
 from orchestrator.errors import REMEDIES, OrchestratorError, remedy
 from orchestrator.files.printable_text import one_line, printable
 from orchestrator.files.redaction import redact
@@ -39,6 +39,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    cls=Commands,
+    context_settings={"max_content_width": 120},
 )
 
 
@@ -57,10 +59,25 @@ def _tunebench(
     """Benchmark LLM fine-tuning: YAML scenarios in, a matrix of real training runs, a CSV report out."""
 
 
-_ON_RESULTS = (report, show, status, cancel, compare, rerun, history, export, bundle)
-for _command in (plan, run, *_ON_RESULTS, doctor, monitor, schema, init):
-    app.command(name=_command.__name__)(_command)
-app.command(name="list")(list_names)
+_FUNCTIONS = (
+    plan,
+    run,
+    status,
+    cancel,
+    report,
+    show,
+    compare,
+    history,
+    rerun,
+    bundle,
+    export,
+    init,
+    schema,
+    doctor,
+    monitor,
+)
+for _name, _function in {**{one.__name__: one for one in _FUNCTIONS}, "list": list_names}.items():
+    app.command(name=_name, cls=Command, epilog=examples(_name))(_function)
 app.command(name="run-one", hidden=True)(run_one)
 
 INTERRUPTED = 130

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from factories.cases import cases, text
 
 import tunebench
 from orchestrator import cli
+from orchestrator.cli import help
 from orchestrator.machine.provenance import Machine
 from orchestrator.plan.config import load_suite, schema_text
 from orchestrator.plan.expand import expand
@@ -67,6 +69,33 @@ def test_the_options_are_frozen(golden: Golden) -> None:
         lines.append(f"{name}{' (hidden)' if command.hidden else ''}")
         lines += [f"  {' '.join(sorted(option.opts))}" for option in command.params if option.name != "help"]
     golden("cli/options.txt", "\n".join(lines) + "\n")
+
+
+def test_the_help_is_in_groups_with_examples(call: Call, golden: Golden) -> None:
+    commands: Any = typer.main.get_command(cli.app)
+    shown = {name: one for name, one in commands.commands.items() if not one.hidden}
+    assert sorted(name for names in help.COMMANDS.values() for name in names) == sorted(shown)
+    options = {option.opts[0] for one in shown.values() for option in one.params}
+    assert {name for names in help.OPTIONS.values() for name in names} <= options, "a group has an option that is gone"
+    code, out, _ = call("--help", width=80)
+    assert code == 0
+    golden("cli/help.txt", out[out.index("[OPTIONS] COMMAND") :])
+    code, out, _ = call("run", "--help", width=80)
+    golden("cli/run-help.txt", out[out.index("run [OPTIONS]") :])
+    assert max(map(len, call("run", "--help", width=160)[1].splitlines())) in range(100, 121), (
+        "the width of the terminal"
+    )
+
+
+@pytest.mark.parametrize("name", help.EXAMPLES)
+def test_the_examples_of_the_help_can_be_typed(name: str) -> None:
+    commands: Any = typer.main.get_command(cli.app)
+    for line in help.EXAMPLES[name]:
+        program, command, *words = shlex.split(line)
+        assert (program, command) == ("tunebench", name)
+        commands.commands[command].make_context(
+            command, cli._with_optional_values(words)
+        )  # raises for an unknown option
 
 
 def test_the_help_of_the_monitor(call: Call, golden: Golden) -> None:

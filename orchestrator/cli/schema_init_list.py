@@ -1,9 +1,10 @@
-"""The command `list`: it shows the names that a scenario file may use, and their meanings."""
+"""`schema`, `init` and `list`: the commands about what a scenario file may contain."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -28,6 +29,27 @@ class Kind(StrEnum):
     MODELS = "models"
     TRAINERS = "trainers"
     METRICS = "metrics"
+
+
+def schema() -> None:
+    """Print the JSON Schema of the scenario file."""
+    from orchestrator.plan.config import schema_text
+
+    print_raw([schema_text()])
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="File to write; it must not exist.")] = Path("scenarios.yaml"),
+    script: Annotated[
+        Path | None,
+        typer.Option(help="Write a scenario file that benchmarks this training script.", show_default=False),
+    ] = None,
+) -> None:
+    """Write a first scenario file. Comments in the file explain its keys."""
+    from orchestrator.plan.config.starter_file import write_starter
+
+    write_starter(file, script=script)
+    say(f"Wrote {file}. Next: {shlex.join(['tunebench', 'plan', str(file)])}")
 
 
 def list_names(
