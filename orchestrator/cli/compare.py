@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from orchestrator.cli.console import out, print_raw, say, tell, words
+from orchestrator.cli.console import out, print_raw, say, tell, tell_warnings, words
 from orchestrator.cli.options import By, takes
 from orchestrator.errors import SelectionError
 
@@ -130,8 +130,7 @@ def compare(options: CompareOptions) -> None:
     base, new = _sides(options.sides or [], options.aa, by=words(options.by))
     pairs = pairing.pair(base, new, by=words(options.by), ignore=words(options.ignore))
     comparison = verdicts.compare(base, new, pairs=pairs, rules=judged_by)
-    for warning in comparison.warnings:
-        tell(f"warning: {warning}")
+    tell_warnings(comparison.warnings)
     for path in outputs:
         files.write(path, _text(comparison, files.form(path), causes=causes, everything=options.everything))
         tell(f"wrote {path}")

@@ -7,6 +7,7 @@ are shown as visible characters. Only rich's own codes control the terminal.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -20,6 +21,9 @@ from orchestrator.files.redaction import redact_values, secret_variables
 
 if TYPE_CHECKING:
     from orchestrator.cli.output import Output
+
+
+_MOST_ALIKE = 3
 
 
 @cache
@@ -46,6 +50,22 @@ def say(text: str) -> None:
 def tell(text: str) -> None:
     """Print a line on stderr without wrapping it."""
     err().print(text, markup=False, soft_wrap=True)
+
+
+def tell_warnings(sentences: Iterable[str]) -> None:
+    """Print warnings on stderr. Of many warnings that differ only in their subject and their numbers, print the first.
+
+    The subject is the text before the first colon, such as an experiment's id.
+    """
+    alike: dict[str, list[str]] = {}
+    for sentence in sentences:
+        _, colon, rest = sentence.partition(": ")
+        alike.setdefault(re.sub(r"\d[\d.,]*", "0", rest if colon else sentence), []).append(sentence)
+    for group in alike.values():
+        shown = group if len(group) <= _MOST_ALIKE else group[:1]
+        for sentence in shown:
+            more = f" (and {len(group) - 1} more like this)" if shown != group else ""
+            tell(f"warning: {sentence}{more}")
 
 
 def print_raw(pieces: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from orchestrator.cli import options
-from orchestrator.cli.console import say, tell
+from orchestrator.cli.console import say, tell, tell_warnings
 
 
 class Target(StrEnum):
@@ -35,8 +35,7 @@ def export(
     from orchestrator.report.export import export as hand_over
 
     done = hand_over(folder, to=to.value, destination=destination, project=experiment)
-    for warning in done.warnings:
-        tell(f"warning: {warning}")
+    tell_warnings(done.warnings)
     say(f"{done.new} new run(s), {done.already} there already: {done.place}")
 
 

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from orchestrator.cli import options
-from orchestrator.cli.console import confirm, err, out, print_raw, say, tell, words
+from orchestrator.cli.console import confirm, err, out, print_raw, say, tell, tell_warnings, words
 from orchestrator.cli.report_show_status import write_report
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def history(
     judged = rules.parse(metrics=words(metrics), min_effect=words(min_effect))
     read, warnings = campaigns.read(places, by=words(by))
     found = trends.history(read, rules=judged, by=words(by), error_rate=error_rate, warnings=warnings)
-    for warning in found.warnings:
-        tell(f"warning: {warning}")
+    tell_warnings(found.warnings)
     text = files.document(found)
     if as_json:
         print_raw([text])

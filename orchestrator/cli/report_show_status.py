@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from orchestrator.cli import options, streams
-from orchestrator.cli.console import out, print_raw, say, tell, words
+from orchestrator.cli.console import out, print_raw, say, tell, tell_warnings, words
 from orchestrator.cli.options import ReportOptions, takes
 from orchestrator.errors import OrchestratorError
 from orchestrator.report.format import Format
@@ -143,8 +143,7 @@ def _warn(made: Report, problem: str | None = None) -> None:
     from orchestrator.report.write import unknown_columns
 
     sentences = (*made.table.warnings, *unknown_columns(made.table, (*made.keep, *made.drop)))
-    for warning in (*sentences, *([problem] if problem else [])):
-        tell(f"warning: {warning}")
+    tell_warnings((*sentences, *([problem] if problem else [])))
 
 
 def _show(made: Report, forms: Sequence[Format]) -> None:

@@ -20,7 +20,7 @@ from factories.cases import cases, text
 
 import tunebench
 from orchestrator import cli
-from orchestrator.cli import help
+from orchestrator.cli import console, help
 from orchestrator.machine.provenance import Machine
 from orchestrator.plan.config import load_suite, schema_text
 from orchestrator.plan.expand import expand
@@ -96,6 +96,15 @@ def test_the_examples_of_the_help_can_be_typed(name: str) -> None:
         commands.commands[command].make_context(
             command, cli._with_optional_values(words)
         )  # raises for an unknown option
+
+
+def test_many_warnings_that_differ_by_numbers_alone_are_one(capsys: pytest.CaptureFixture[str]) -> None:
+    alike = [f"cell-{number}: the mean step is {number}.5% longer than the median step" for number in range(1, 40)]
+    console.tell_warnings([*alike[:3], "a.csv: cannot be read", "no subject"])
+    assert len(capsys.readouterr().err.splitlines()) == 5, "a few are told one by one"
+    console.tell_warnings([*alike, "a.csv: cannot be read"])
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"warning: {alike[0]} (and 38 more like this)" and second == "warning: a.csv: cannot be read"
 
 
 def test_the_help_of_the_monitor(call: Call, golden: Golden) -> None:
