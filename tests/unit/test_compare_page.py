@@ -259,28 +259,49 @@ def many(count: int) -> Comparison:
     return compared(*pairs)
 
 
-def test_the_scatter_has_both_values_the_diagonal_and_the_band(made: str) -> None:
+def test_the_change_by_level_has_the_base_and_the_ratio_of_each_row_and_the_band(made: str) -> None:
     view = chart(made, "scatter")["views"][0]
     rows = [row for row in everything().rows if row.metric == SPEED and row.ratio]
     markers = [one for one in view["figure"]["data"] if one["mode"] == "markers"]
     found = sorted((x, y) for one in markers for x, y in zip(one["x"], one["y"], strict=True))
-    assert found == [pytest.approx(one, rel=1e-5) for one in sorted((row.base, row.new) for row in rows)]
-    (diagonal,) = (one for one in view["figure"]["data"] if one["name"] == "no change")
-    assert diagonal["x"] == diagonal["y"]
-    (band,) = (one for one in view["figure"]["data"] if one["name"] == "band")
-    assert {round(y / x, 4) for x, y in zip(band["x"], band["y"], strict=True)} == {1.02, round(1 / 1.02, 4)}
-    both = view["figure"]["layout"]
-    assert both["xaxis"]["range"] == both["yaxis"]["range"]
+    wanted = sorted((row.base, row.ratio.value) for row in rows if row.ratio)
+    assert found == [pytest.approx(one, rel=1e-5) for one in wanted]
+    band, none = view["figure"]["layout"]["shapes"]
+    assert (band["y0"], band["y1"], none["y0"]) == pytest.approx((1 / 1.02, 1.02, 1), rel=1e-4)
+    low, high = view["figure"]["layout"]["yaxis"]["range"]
+    assert low == -high and all(low < math.log10(y) < high for _, y in found)
     assert any("llama-1b · none · 1 GPU" in text for one in markers for text in one["hovertext"])
 
 
-def test_the_better_side_of_the_diagonal_is_named_by_the_metrics_direction(made: str) -> None:
+def test_the_better_half_is_named_by_the_metrics_direction(made: str) -> None:
     words = {
         view["at"][0]: [one["text"] for one in view["figure"]["layout"]["annotations"]]
         for view in chart(made, "scatter")["views"]
     }
-    assert words["tok/s"] == ["above: better", "below: worse"]
-    assert words["step time"] == ["above: worse", "below: better"]
+    assert words["tok/s"] == ["better", "worse"], "above and below"
+    assert words["step time"] == ["worse", "better"]
+
+
+def test_a_whisker_ends_inside_the_plot_with_an_arrow() -> None:
+    """The text beside the plot stays readable, however long an interval is."""
+    wild = [100.0, 1.0, 4000.0, 120.0, 30.0]
+    quiet = {SPEED: [100.0, 100.1, 99.9, 100.2, 99.8]}
+    made = page(
+        compared(
+            paired(entry("wild", quiet), entry("wild", {SPEED: wild})), paired(entry("a", quiet), entry("a", quiet))
+        )
+    )
+    figure = chart(made, "forest")["views"][0]["figure"]
+    reach = -figure["layout"]["xaxis"]["range"][0]
+    arrows = [one for one in figure["data"] if one.get("name") == "continues"]
+    assert {one["marker"]["symbol"] for one in arrows} <= {"triangle-left", "triangle-right"} and arrows
+    ends = [abs(math.log10(x)) for one in arrows for x in one["x"]]
+    for trace in figure["data"]:
+        for x, low, high in zip(
+            trace["x"], *(trace.get("error_x", {}).get(name, ()) for name in ("arrayminus", "array")), strict=False
+        ):
+            ends += [abs(math.log10(x + (high or 0))), abs(math.log10(x - (low or 0)))]
+    assert max(ends) <= reach * 1.001
 
 
 # ---------------------------------------------------------------------------------------------------------- the axes

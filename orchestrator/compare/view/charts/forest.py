@@ -16,7 +16,7 @@ from orchestrator.compare.view import marks, wording
 from orchestrator.compare.view.charts.axes import ratio_ticks
 from orchestrator.compare.view.marks import MARKS
 from orchestrator.files.printable_text import counted
-from orchestrator.measure.intervals import Ratio
+from orchestrator.measure.intervals import Interval, Ratio
 from orchestrator.measure.metrics import DASH
 from orchestrator.report.page.charts import colours
 from orchestrator.report.page.charts.chart import (
@@ -72,8 +72,8 @@ def forest(
         title="Ratios with their intervals",
         reading=(
             "Each row is an experiment: new ÷ base with its 95 % interval, on a logarithmic axis. The worst row is first. A change "
-            "inside the shaded band is too small to count. A row without an interval has one run on one side, or is judged by a "
-            "tolerance. A wide diamond is the geometric mean over all pairs."
+            "inside the shaded band is too small to count. An arrow at the edge means that the interval goes on. A row without an "
+            "interval has one run on one side, or is judged by a tolerance. A wide diamond is the geometric mean over all pairs."
         ),
         facets=("Metric", "Rows"),
         views=tuple(views),
@@ -91,8 +91,9 @@ def _view(
     reach = _reach(ratios, effects)
     figure: Figure = {
         "data": [
-            *([_fleet_trace(line)] if line else []),
-            *_traces(rows, first, pairs),
+            *([_fleet_trace(line, reach)] if line else []),
+            *_traces(rows, first, pairs, reach),
+            *_arrows(ratios, reach),
             *_texts(ratios, reach),
         ],
         "layout": layout(
@@ -159,7 +160,7 @@ def _fleet_cells(line: Fleet) -> tuple[str, ...]:
 
 
 def _reach(ratios: Sequence[Ratio], effects: Sequence[float]) -> float:
-    """Return how far the axis extends to each side, as a logarithm. A very long interval ends outside of the drawing."""
+    """Return how far the axis extends to each side, as a logarithm. A very long interval is cut there, with an arrow."""
     shifts = [abs(math.log(ratio.value)) for ratio in ratios]
     points = max([_LEAST_REACH, *shifts, *(1.4 * math.log1p(effect) for effect in effects)])
     intervals = [ratio.interval for ratio in ratios if ratio.interval]
@@ -181,7 +182,7 @@ def _axis(reach: float) -> dict[str, Any]:
     }
 
 
-def _traces(rows: Sequence[Row], first: int, pairs: Mapping[str, Pair]) -> list[Trace]:
+def _traces(rows: Sequence[Row], first: int, pairs: Mapping[str, Pair], reach: float) -> list[Trace]:
     """Return a trace for each verdict, worst first. The legend has the name of the verdict."""
     traces = []
     for verdict in wording.WORST_FIRST:
@@ -190,7 +191,7 @@ def _traces(rows: Sequence[Row], first: int, pairs: Mapping[str, Pair]) -> list[
         if ratios:
             mark = MARKS[verdict]
             outline = {"width": 1.5, "color": mark.colour}
-            trace = _points(wording.words(verdict), ratios, [place for place, _ in alike]) | {
+            trace = _points(wording.words(verdict), ratios, [place for place, _ in alike], reach) | {
                 "marker": {"color": mark.colour, "symbol": mark.symbol, "size": 10, "line": outline},
                 "hovertext": [hover(row, pairs.get(row.label)) for _, row in alike],
             }
@@ -199,21 +200,46 @@ def _traces(rows: Sequence[Row], first: int, pairs: Mapping[str, Pair]) -> list[
     return traces
 
 
-def _fleet_trace(line: Fleet) -> Trace:
+def _fleet_trace(line: Fleet, reach: float) -> Trace:
     verdict, change, interval = (_fleet_cells(line)[place] for place in (1, 4, 5))
-    return _points("all together", [line.ratio], [0]) | {
+    return _points("all together", [line.ratio], [0], reach) | {
         "marker": {"color": colours.INK, "symbol": "diamond-wide", "size": 14},
         "hovertext": [lines_for_plotly([_together(line), f"{verdict}: {change} ({interval})"])],
     }
 
 
-def _points(name: str, ratios: Sequence[Ratio], places: Sequence[int]) -> Trace:
-    values, intervals = [ratio.value for ratio in ratios], [ratio.interval for ratio in ratios]
+def _points(name: str, ratios: Sequence[Ratio], places: Sequence[int], reach: float) -> Trace:
+    values, intervals = [ratio.value for ratio in ratios], [_cut(ratio.interval, reach) for ratio in ratios]
     return {
         **{"type": "scatter", "mode": "markers", "name": for_plotly(name), "hoverinfo": "text"},
         **{"x": [rounded(value) for value in values], "y": list(places)},
         "error_x": error_bars(values, intervals, thickness=1.5, width=0),
     }
+
+
+def _cut(interval: Interval | None, reach: float) -> Interval | None:
+    """Return the part of an interval that is inside the plot."""
+    if interval is None:
+        return None
+    end = math.exp(min(reach, _MOST_EXPONENT))
+    return Interval(low=max(interval.low, 1 / end), high=min(interval.high, end))
+
+
+def _arrows(ratios: Sequence[Ratio], reach: float) -> list[Trace]:
+    """Return arrows at the edges of the plot, where intervals were cut."""
+    end = math.exp(min(reach, _MOST_EXPONENT))
+    ends = [(place, ratio.interval) for place, ratio in enumerate(ratios) if ratio.interval]
+    left = [place for place, interval in ends if interval.low < 1 / end]
+    right = [place for place, interval in ends if interval.high > end]
+    return [
+        {
+            **{"type": "scatter", "mode": "markers", "name": "continues", "showlegend": False, "hoverinfo": "skip"},
+            **{"x": [rounded(at)] * len(places), "y": places},
+            "marker": {"color": colours.INK, "symbol": symbol, "size": 8},
+        }
+        for at, places, symbol in ((1 / end, left, "triangle-left"), (end, right, "triangle-right"))
+        if places
+    ]
 
 
 def _texts(ratios: Sequence[Ratio], reach: float) -> list[Trace]:

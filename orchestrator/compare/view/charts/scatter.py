@@ -1,30 +1,31 @@
-"""Draw base against new, with a point for each experiment. Pure.
+"""Draw the change of each experiment against its level: do the slow or the fast experiments change? Pure.
 
-The diagonal means no change. Changes inside the band around the diagonal do not count. Both axes are logarithmic with the same
-range, so that equal ratios are equally far from the diagonal. (Plotly can tie two scales, but then draws nothing after the user
-chooses another metric.)
+The horizontal axis is the value on base, the vertical axis the change in percent; both are logarithmic. Changes inside the shaded
+band do not count.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.compare.comparison import Comparison, Pair, Row, Verdict
 from orchestrator.compare.rules import Rules
 from orchestrator.compare.view import marks, wording
-from orchestrator.compare.view.charts.axes import log_range, value_ticks
+from orchestrator.compare.view.charts.axes import log_range, ratio_ticks, value_ticks
 from orchestrator.compare.view.charts.forest import COLUMNS, LABEL, cells, hover
 from orchestrator.compare.view.marks import MARKS
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import Direction
 from orchestrator.report.page.charts import colours
-from orchestrator.report.page.charts.chart import Chart, Figure, Trace, View, layout
+from orchestrator.report.page.charts.chart import Chart, Figure, Trace, View, layout, level
 from orchestrator.report.page.texts import for_plotly, one_line, rounded
 
 HEIGHT_PX = 520
 # The axes extend beyond the outermost values by at least this factor.
 _ROOM = 1.12
+_LEAST_REACH = math.log(1.03)
 
 
 def scatter(
@@ -35,11 +36,10 @@ def scatter(
     cut = any(len(rows) > most for rows in of_metric.values())
     return Chart(
         id="scatter",
-        title="Base against new",
+        title="Change by level",
         reading=(
-            "Each point is an experiment, with its value on base on the horizontal axis and its value on the new side on the "
-            "vertical axis; both are logarithmic. On the diagonal nothing changed. A change inside the shaded band is too small "
-            "to count."
+            "Each point is an experiment: its value on base on the horizontal axis, and the change from base to new on the "
+            "vertical axis. A change inside the shaded band is too small to count."
         ),
         facets=("Metric",),
         views=tuple(_view(headings[name], rows[:most], by=by, pairs=pairs) for name, rows in of_metric.items() if rows),
@@ -48,20 +48,29 @@ def scatter(
 
 
 def _view(name: str, rows: Sequence[Row], *, by: Rules | None, pairs: Mapping[str, Pair]) -> View:
-    low, high = _reach(rows)
+    low, high = _levels(rows)
     effects = marks.effects(rows, by)
     metric = rows[0].metric
-    ticks, words = value_ticks(metric, low, high)
-    axis = {"type": "log", "range": log_range(low, high), "tickvals": ticks, "ticktext": words}
+    reach = max([_LEAST_REACH, *(abs(math.log(row.ratio.value)) for row in rows if row.ratio)]) * _ROOM
+    levels, level_words = value_ticks(metric, low, high)
+    changes, change_words = ratio_ticks(reach)
+    ten = reach / math.log(10)
     figure: Figure = {
-        "data": [*(_band(effect, low, high) for effect in effects), _diagonal(low, high), *_points(rows, pairs)],
+        "data": _points(rows, pairs),
         "layout": layout(
             height=HEIGHT_PX,
             x_title=for_plotly(f"base: {name}", width=60),
-            y_title=for_plotly(f"new: {name}", width=60),
+            y_title="change from base to new",
             legend=True,
-            xaxis=axis,
-            yaxis=axis,
+            xaxis={"type": "log", "range": log_range(low, high), "tickvals": levels, "ticktext": level_words},
+            yaxis={
+                **{"type": "log", "range": [rounded(-ten), rounded(ten)], "zeroline": False},
+                **{"tickvals": [rounded(change) for change in changes], "ticktext": change_words},
+            },
+            shapes=[
+                *(_band(effect) for effect in effects),
+                level(1, {"color": colours.MUTED, "width": 1.2}) | {"layer": "below"},
+            ],
             annotations=_sides(metric, by),
         ),
         "narrow": {},
@@ -75,8 +84,9 @@ def _view(name: str, rows: Sequence[Row], *, by: Rules | None, pairs: Mapping[st
     )
 
 
-def _reach(rows: Sequence[Row]) -> tuple[float, float]:
-    values = [value for row in rows for value in (row.base, row.new) if value is not None and value > 0]
+def _levels(rows: Sequence[Row]) -> tuple[float, float]:
+    """Return the ends of the horizontal axis."""
+    values = [row.base for row in rows if row.base is not None and row.base > 0]
     low, high = min(values), max(values)
     room = max(_ROOM, (high / low) ** 0.06)
     return low / room, high * room
@@ -94,7 +104,10 @@ def _points(rows: Sequence[Row], pairs: Mapping[str, Pair]) -> list[Trace]:
             traces.append(
                 {
                     **{"type": "scatter", "mode": "markers", "name": for_plotly(wording.words(verdict))},
-                    **{"x": [rounded(row.base) for row in alike], "y": [rounded(row.new) for row in alike]},
+                    **{
+                        "x": [rounded(row.base) for row in alike],
+                        "y": [rounded(row.ratio.value) for row in alike if row.ratio],
+                    },
                     "legendrank": rank,
                     "marker": {"color": mark.colour, "symbol": mark.symbol, "size": 9, "opacity": 0.85},
                     **{"hovertext": [hover(row, pairs.get(row.label)) for row in alike], "hoverinfo": "text"},
@@ -103,35 +116,22 @@ def _points(rows: Sequence[Row], pairs: Mapping[str, Pair]) -> list[Trace]:
     return traces
 
 
-def _diagonal(low: float, high: float) -> Trace:
-    ends = [rounded(low), rounded(high)]
-    line = {"color": colours.MUTED, "width": 1.2, "dash": "dash"}
-    return _without_hover("no change") | {"mode": "lines", "x": ends, "y": ends, "line": line}
-
-
-def _band(effect: float, low: float, high: float) -> Trace:
-    """Return the band between ÷(1 + effect) and ×(1 + effect) along the diagonal. It ends outside of the drawing."""
-    low, high, factor = low / 2, high * 2, 1 + effect
-    x = [low, high, high, low]
-    y = [low * factor, high * factor, high / factor, low / factor]
-    corners = {"x": [rounded(value) for value in x], "y": [rounded(value) for value in y]}
-    fill = {"fill": "toself", "fillcolor": colours.SHADE, "line": {"width": 0}}
-    return _without_hover("band") | {"mode": "lines", **corners, **fill}
-
-
-def _without_hover(name: str) -> Trace:
-    return {"type": "scatter", "name": name, "hoverinfo": "skip", "showlegend": False}
+def _band(effect: float) -> dict[str, Any]:
+    """Return the band between ÷(1 + effect) and ×(1 + effect)."""
+    ends = {"y0": rounded(1 / (1 + effect)), "y1": rounded(1 + effect)}
+    place = {"type": "rect", "xref": "paper", "x0": 0, "x1": 1, **ends, "layer": "below"}
+    return place | {"fillcolor": colours.SHADE, "line": {"width": 0}}
 
 
 def _sides(metric: str, by: Rules | None) -> list[dict[str, Any]]:
-    """Return annotations that name the better side of the diagonal, if that side is known."""
+    """Return annotations that name the better and the worse half, if the better direction is known."""
     known = marks.rule(metric, by)
     if known is None:
         return []
     above, below = ("better", "worse") if known.direction is Direction.HIGHER else ("worse", "better")
     return [
-        _note(f"above: {above}", 0, 1, xanchor="left", yanchor="top"),
-        _note(f"below: {below}", 1, 0, xanchor="right", yanchor="bottom"),
+        _note(above, 0, 1, xanchor="left", yanchor="top"),
+        _note(below, 0, 0, xanchor="left", yanchor="bottom"),
     ]
 
 
