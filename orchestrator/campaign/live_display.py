@@ -81,13 +81,17 @@ class Progress:
             self._live.update(Group(*views), refresh=True)
 
     def _ended_line(self, jobs: Sequence[Job], record: RunRecord) -> Text:
-        """Return the line for a run that ended: its number among the due runs, its status, its cause and its speed."""
+        """Return the line for a run that ended: its number among the due runs, its status, its cause and its speed.
+
+        The experiment is named by the readable part of its id. The whole id is shown only if several experiments share this part.
+        """
         counted = self._due.intersection(jobs)
         self._ended |= counted
         line = Text(f"{len(self._ended)}/{len(self._ended | self._due)} " if counted else "")
         line.append(str(record.status), style=STYLES.get(record.status, "red"))
         label = self.labels.get(record.experiment_id, "")
-        line.append(f" {record.experiment_id} r{record.repeat}{label and f'  {label}'}  {record.wall_s:.1f} s")
+        name = record.experiment_id if label else record.experiment_id.rpartition("-")[0]
+        line.append(f" {name} r{record.repeat}{label and f'  {label}'}  {record.wall_s:.1f} s")
         if record.kind:
             line.append(f"  {record.kind}: {record.cause}")
         if record.status is Status.OK:

@@ -107,7 +107,9 @@ def _lines(status: CampaignStatus, title: str) -> Iterator[_Line]:
     yield from _section(
         "lost (the next `tunebench run` records and repeats these runs)", _gone(status, RepeatState.LOST)
     )
-    silent = "silent, on another host (if that host is gone, `tunebench run --take-over` repeats these runs here)"
+    silent = (
+        "silent, on another host or for another user (if they are gone, `tunebench run --take-over` repeats them here)"
+    )
     yield from _section(silent, _gone(status, RepeatState.SILENT))
     yield from _section("pending", _pending(status.of(RepeatState.PENDING)))
     yield from _section("cannot be read", ((1, Text(warning, style="yellow")) for warning in status.warnings))
