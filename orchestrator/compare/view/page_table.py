@@ -1,8 +1,8 @@
 """Make the table for the script of a comparison's page: one table row per row of the comparison, worst first. Pure.
 
 The table has each number twice, for sorting and for reading. It has each distinct word once, with the rows in which the word
-occurs. The names that pair experiments are hidden columns, so that users can filter by framework or model. A user can open a row to
-see the runs of both sides.
+occurs. The names that pair experiments are hidden columns, so that users can filter by framework or model. The page first shows
+only the news. A user can open a row to see the runs of both sides.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Line = tuple[Pair, Row]
 def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
     """Return the table of the `most` worst rows."""
     lines = _worst_first(comparison)[:most]
-    keys = _keys(lines)
+    keys, old = _keys(lines), wording.old_failures(comparison)
     distinct_pairs = {pair.label: pair for pair, _ in lines}
     differences = {label: _differences(pair, comparison) for label, pair in distinct_pairs.items()}
     differs_in = "Arguments, and facts of the environment that not all pairs share."
@@ -49,6 +49,7 @@ def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
         "ids": [one_line(" · ".join(filter(None, (row.label, _metric(row)))), width=LABEL) for _, row in lines],
         "doubts": [""] * len(lines),
         "panels": [],
+        "withoutNews": [place for place, (_, row) in enumerate(lines) if wording.is_unchanged(row, old)],
         "sticky": ("verdict", "experiment"),
         "runColumns": ["side", "status", "values of the runs"],
         "details": [{"runs": list(_sides(pair, row.metric, remarks))} for pair, row in lines],

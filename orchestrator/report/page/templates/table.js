@@ -13,6 +13,9 @@ class Table {
     this.picked = new Map();
     this.ids = null;
     this.words = [];
+    // Rows without news are left out until the reader asks for all rows.
+    this.withoutNews = new Set(data.withoutNews);
+    this.all = false;
     this.page = 0;
     this.open = new Set();
     this.texts = this.searched();
@@ -87,7 +90,22 @@ class Table {
         this.find();
       })];
     });
-    this.get("filters").replaceChildren(...offered);
+    this.get("filters").replaceChildren(...this.offerAll(), ...offered);
+  }
+
+  /** Offer the choice between the news and all rows, if only some rows are news. */
+  offerAll() {
+    const news = this.data.rows - this.withoutNews.size;
+    if (news === 0) this.withoutNews.clear();
+    if (this.withoutNews.size === 0) return [];
+    const options = [["", `news (${news})`], ["all", `all (${this.data.rows})`]];
+    const kept = inAddress("which") ?? "";
+    this.all = kept === "all";
+    return [choice("Rows", options, kept, (value) => {
+      this.all = value === "all";
+      keepInAddress("which", value);
+      this.find();
+    })];
   }
 
   offerColumns() {
@@ -109,7 +127,8 @@ class Table {
     this.words = [];
     this.picked.clear();
     this.ids = null;
-    ["search", "rows", ...this.data.filters.map((name) => `only.${name}`)].forEach((name) => keepInAddress(name, ""));
+    this.all = false;
+    ["search", "rows", "which", ...this.data.filters.map((name) => `only.${name}`)].forEach((name) => keepInAddress(name, ""));
     this.find();
   }
 
@@ -133,8 +152,10 @@ class Table {
   }
 
   find() {
-    this.rows = [];
-    for (let row = 0; row < this.data.rows; row += 1) if (this.fits(row)) this.rows.push(row);
+    const fitting = [];
+    for (let row = 0; row < this.data.rows; row += 1) if (this.fits(row)) fitting.push(row);
+    this.rows = this.all || this.ids ? fitting : fitting.filter((row) => !this.withoutNews.has(row));
+    this.left = fitting.length - this.rows.length;
     this.sort();
     this.page = 0;
     this.show();
@@ -180,7 +201,8 @@ class Table {
     this.stick(columns);
     const all = this.data.rows.toLocaleString("en");
     const found = this.rows.length.toLocaleString("en");
-    const picked = this.ids ? ", those of one finding" : "";
+    const left = this.left ? `; ${this.left.toLocaleString("en")} more without news` : "";
+    const picked = this.ids ? ", those of one finding" : left;
     this.get("count").textContent = this.rows.length === this.data.rows ? `${all} rows` : `${found} of ${all} rows${picked}`;
     this.get("place").textContent = rows.length ? `${from + 1}–${from + rows.length} of ${found}` : "no row";
     this.get("before").disabled = this.page === 0;
