@@ -24,13 +24,14 @@ from orchestrator.campaign.memory_probe import Found, largest_batches, mark_what
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError, suggestion
 from orchestrator.executors import LOCAL
+from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact_words
 from orchestrator.machine.provenance import pip_freeze
 from orchestrator.measure.failure_kinds import KINDS
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand import Plan
 from orchestrator.plan.view.labels import labels
-from orchestrator.records import Experiment, JobState
+from orchestrator.records import Device, Experiment, JobState
 from orchestrator.results import folder
 from orchestrator.results import requested as asked
 from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width, without_cold_first
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], object]
 ALL_KINDS, AUTO = "all", "auto"
+
+_MOST_AT_ONCE = 1000
 
 
 def refuse_empty(plan: Plan) -> None:
@@ -114,24 +117,22 @@ def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) 
     )
 
 
-def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
-    """Return the largest number of GPU-hours that the due runs may take. Write no file.
+def gpu_hours(plan: Plan, root: Path, *, move_aside: bool, retry: Retry) -> float:
+    """Return the largest number of GPU-hours that the due runs may take. Write no file. Runs on CPUs take none.
 
     Each run is expected to take the longest time of the experiment's earlier runs. If there are none, the run's time limit is used,
     or 0 if it has no limit. All adaptive repeats up to the maximum are included.
     """
-    due = {experiment.id: experiment.most_repeats for experiment in plan.experiments if _can_run(experiment)}
+    on_gpus = [one for one in plan.experiments if one.device is Device.CUDA]
+    due = {one.id: one.most_repeats for one in on_gpus if _can_run(one)}
     took: dict[str, float] = {}
     if folder.is_ours(root) and not move_aside:
         store = Store.resume(root)
-        runs = Counter(job.experiment_id for job in store.plan(plan.experiments))
-        due = {one.id: runs[one.id] + one.most_repeats - one.repeats for one in plan.experiments if one.id in runs}
+        runs = Counter(job.experiment_id for job in store.plan(on_gpus, retry=retry))
+        due = {one.id: runs[one.id] + one.most_repeats - one.repeats for one in on_gpus if one.id in runs}
         ran = (stored for stored in store.contents().experiments if stored.records)
         took = {stored.experiment.id: max(record.wall_s for record in stored.records) for stored in ran}
-    return sum(
-        due.get(one.id, 0) * (took.get(one.id) or one.timeout_s or 0.0) * one.num_gpus / 3600
-        for one in plan.experiments
-    )
+    return sum(due.get(one.id, 0) * (took.get(one.id) or one.timeout_s or 0.0) * one.num_gpus / 3600 for one in on_gpus)
 
 
 def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
@@ -212,8 +213,9 @@ def parallel_of(words: str) -> int | None:
     """Return the number in `--parallel`, or None for `auto`. Raise SelectionError for other values."""
     if words == AUTO:
         return None
-    if not words.isdecimal() or not int(words):
-        raise SelectionError(f"--parallel {words}: write a whole number from 1, or {AUTO}")
+    if not (words.isdecimal() and len(words) < 10 and 0 < int(words) <= _MOST_AT_ONCE):
+        shown = one_line(words, longest=40)
+        raise SelectionError(f"--parallel {shown}: write a whole number from 1 to {_MOST_AT_ONCE}, or {AUTO}")
     return int(words)
 
 

@@ -85,7 +85,7 @@ def run(options: RunOptions) -> None:
     since = () if options.move_aside else changed_files(planned, options.results)
     for note in (*planned.notes, *since):
         tell(f"note: {note}")
-    hours = steps.gpu_hours(planned, options.results, move_aside=options.move_aside)
+    hours = steps.gpu_hours(planned, options.results, move_aside=options.move_aside, retry=way.retry)
     confirm(hours, above=options.confirm_above, yes=options.yes)
     store = steps.open_results(
         options.results, move_aside=options.move_aside, suite=suite, argv=sys.argv[1:], say=err().print

@@ -125,21 +125,35 @@ def _axes(texts: Sequence[str]) -> dict[str, tuple[Text | None, ...]]:
             raise SelectionError(f"--axis {name} is given twice; write all values in one option, separated by commas")
         if name in ("num_gpus", "framework_config"):
             raise SelectionError(f"--axis {name} is not allowed; use --num-gpus or --set framework_config=[…]")
-        items = _comma_list(values)
+        items = _comma_list(values, option=f"--axis {text!r}")
         if not all(items):
             raise SelectionError(f'--axis {text!r} has an empty value; write "" for an empty text, or null for none')
         axes[name] = tuple(argument_text(parse_scalar(item)) for item in items)
     return axes
 
 
-def _comma_list(text: str) -> list[str]:
-    """Split a text at commas outside brackets. A list can be one value of an axis: `[q_proj,v_proj],all-linear`."""
-    items, depth, start = [], 0, 0
+def _comma_list(text: str, *, option: str) -> list[str]:
+    """Split a text at commas outside brackets and quotes. A list can be one value of an axis: `[q_proj,v_proj],all-linear`.
+
+    As in YAML, a quote begins a text only at the beginning of a value: `it's` has no quoted part.
+    """
+    items, depth, start, quote, before = [], 0, 0, "", ","
     for position, character in enumerate(text):
-        depth += (character in "[{") - (character in "]}")
+        if quote:
+            quote = "" if character == quote and before != "\\" else quote
+            before = "" if before == "\\" else character
+            continue
+        if character in "\"'" and before in ",[{:":
+            quote = character
+        depth = max(0, depth + (character in "[{") - (character in "]}"))
         if character == "," and depth == 0:
             items.append(text[start:position])
             start = position + 1
+        before = before if character.isspace() else character
+    if quote or depth:
+        raise SelectionError(
+            f"{option} has a bracket or a quote that is not closed; close it, or quote the whole value"
+        )
     return [*items, text[start:]]
 
 

@@ -35,10 +35,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def shell(folder: Path, words: str, streams: str) -> tuple[int, str, str]:
+LONG = """\
+import sys
+if "orchestrator" in sys.orig_argv:
+    from orchestrator.campaign import steps
+    steps.gpu_hours = lambda *_, **__: 9.0  # there is no GPU here
+"""
+
+
+def shell(folder: Path, words: str, streams: str, **variables: str) -> tuple[int, str, str]:
     """Return the exit code of the command itself, and what came of stdout and stderr, with these redirections."""
     line = f"set -o pipefail; {{ {sys.executable} -m orchestrator {words}; echo $? > code; }} {streams}"
-    own = {"PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200"}
+    own = {"PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200", **variables}
     done = subprocess.run(["bash", "-c", line], cwd=folder, env={**os.environ, **own}, capture_output=True, check=False)
     return int((folder / "code").read_text()), done.stdout.decode(), done.stderr.decode()
 
@@ -91,7 +99,10 @@ def test_a_mistake_keeps_its_exit_code_where_no_one_can_read_it(folder: Path) ->
 
 
 def test_a_question_without_an_input_is_answered_with_no(folder: Path) -> None:
-    code, _, err = shell(folder, "run s.yaml --confirm-above 0 --results asked", "<&-")
+    (folder / "sitecustomize.py").write_text(LONG)
+    (folder / "code").unlink(missing_ok=True)
+    code, _, err = shell(folder, "run s.yaml --results asked", "<&-", PYTHONPATH=f"{folder}{os.pathsep}{ROOT}")
+    (folder / "sitecustomize.py").unlink()
     assert code == 2
     assert "Without a terminal, add --yes" in err
 

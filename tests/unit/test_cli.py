@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,21 @@ import pytest
 import typer
 import yaml
 from factories.cases import cases, text
+from factories.results import experiment
+from factories.suites import EIGHT_GPUS
 
 import tunebench
 from orchestrator import cli
+from orchestrator.campaign import steps
 from orchestrator.cli import console, help
+from orchestrator.errors import SelectionError
 from orchestrator.machine.provenance import Machine
 from orchestrator.plan.config import load_suite, schema_text
-from orchestrator.plan.expand import expand
+from orchestrator.plan.expand import Plan, expand
 from orchestrator.plan.selection import parse_selection
-from orchestrator.records import Status
+from orchestrator.records import Device, Status
 from orchestrator.results import claims
+from orchestrator.results.due_runs import NO_RETRY, Retry
 from orchestrator.results.store import Store, write_record
 from orchestrator.results.unfinished_record import unfinished_record
 
@@ -325,12 +331,34 @@ def test_several_mistakes_are_told_together(call: Call, file: Path) -> None:
     assert all(line.startswith("error: ") for line in err.splitlines())
 
 
-def test_a_long_campaign_asks_first(call: Call, file: Path, tmp_path: Path) -> None:
-    """13 cells twice, of up to an hour each; nobody is here to answer."""
-    code, _, err = call("run", file, "--set", "timeout_s=3600", "--confirm-above", "5", "--results", tmp_path / "r")
+def test_a_long_campaign_asks_first(call: Call, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many cells twice, of up to an hour each; nobody is here to answer."""
+    monkeypatch.setattr("orchestrator.cli.plan_run._machine", lambda *_: EIGHT_GPUS)
+    words = ("run", file, "--set", "timeout_s=3600", "--set", "device=cuda", "--results", tmp_path / "r")
+    code, _, err = call(*words, "--confirm-above", "5")
     assert code == 2
     assert "GPU-hours" in err and "--yes" in err
     assert not (tmp_path / "r").exists()
+
+
+def test_only_gpus_have_gpu_hours_and_failures_that_are_repeated_count(tmp_path: Path) -> None:
+    on_gpu = experiment("g", device=Device.CUDA, timeout_s=3600.0, repeats=2, num_gpus=2)
+    on_cpu = experiment("c", device=Device.CPU, timeout_s=3600.0, repeats=2)
+    planned, root = Plan(experiments=(on_gpu, on_cpu), collapsed=(), notes=()), tmp_path / "results"
+    assert steps.gpu_hours(planned, root, move_aside=False, retry=NO_RETRY) == 4.0
+    store = Store.create(root, {})
+    store.add(planned.experiments)
+    for job in store.plan([on_gpu]):
+        assert claims.claim(job, executor="test")
+        write_record(job.run_dir, replace(unfinished_record(job, Status.FAILED), kind="oom_cuda", wall_s=1800.0))
+    assert steps.gpu_hours(planned, root, move_aside=False, retry=NO_RETRY) == 0.0
+    assert steps.gpu_hours(planned, root, move_aside=False, retry=Retry(failed=True)) == 2.0
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "two", "1001", "9" * 20, "9" * 5000])
+def test_a_number_of_runs_at_once_that_cannot_be_is_refused(word: str) -> None:
+    with pytest.raises(SelectionError, match="write a whole number from 1 to 1000, or auto"):
+        steps.parallel_of(word)
 
 
 def test_a_starter_file_is_written_once_and_plans(call: Call) -> None:

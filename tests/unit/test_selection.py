@@ -10,7 +10,7 @@ from factories.cases import cases
 from factories.suites import EIGHT_GPUS, suite
 
 from orchestrator.errors import ConfigError, SelectionError
-from orchestrator.plan.config import load_suite
+from orchestrator.plan.config import argument_text, load_suite
 from orchestrator.plan.expand import expand
 from orchestrator.plan.selection import chosen_scenarios, parse_selection, whole_numbers
 
@@ -70,6 +70,17 @@ def test_set_changes_a_scenarios_own_keys_and_adds_to_its_environment(tmp_path: 
     assert (fast.repeats, last.repeats, fast.timeout_s) == (5, 5, 1000.0)
     assert fast.env == {"A": "1", "B": None, "C": "3"}
     assert last.env == {"B": None, "C": "3"}
+
+
+def test_axes_take_commas_in_quotes() -> None:
+    found = parse_selection(axes=['x="a,b",c', "y='a,''b',it's,[\"]\",d]"]).axes
+    assert found == {"x": ("a,b", "c"), "y": ("a,'b", "it's", argument_text(["]", "d"]))}
+
+
+@pytest.mark.parametrize("text", ["x={a,b", "x=[a", 'x="a,b', "x=a,'b"])
+def test_an_axis_with_an_open_bracket_or_quote_is_refused(text: str) -> None:
+    with pytest.raises(SelectionError, match="has a bracket or a quote that is not closed"):
+        parse_selection(axes=[text])
 
 
 def test_axes_take_lists_in_brackets_and_null() -> None:

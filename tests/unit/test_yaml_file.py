@@ -135,7 +135,21 @@ def test_the_command_line_reads_a_value_as_a_file_does(written: str, value: Any)
 
 @pytest.mark.parametrize(
     "text",
-    ["", "=", "a: b: c", "'open", "[", "*alias", "!!python/name:os.system", "!!int x", "2024-99-99", "!!timestamp x"],
+    [
+        "",
+        "=",
+        "run #5",
+        "#5",
+        "[a, b] #c",
+        "a: b: c",
+        "'open",
+        "[",
+        "*alias",
+        "!!python/name:os.system",
+        "!!int x",
+        "2024-99-99",
+        "!!timestamp x",
+    ],
 )
 def test_what_is_no_yaml_on_the_command_line_is_text(text: str) -> None:
     assert parse_scalar(text) == text

@@ -10,6 +10,7 @@ from orchestrator.compare.rerun.readiness import Here, Ready, Refused, readiness
 from orchestrator.compare.rerun.rounds import Contest, Turn
 from orchestrator.compare.rerun.undecided import MOST_RUNS, Undecided, undecided
 from orchestrator.files.printable_text import shell_word
+from orchestrator.records import Device
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,5 +106,9 @@ def _places(comparison: Comparison, side: str) -> str:
 
 
 def gpu_hours(order: Sequence[Turn]) -> float:
-    """Return the estimated GPU hours. A run takes as long as its experiment's longest run, or as its time limit."""
-    return sum((turn.ready.run_s or 0.0) * turn.ready.experiment.num_gpus / 3600 for turn in order)
+    """Return the estimated GPU hours. A run takes as long as its experiment's longest run, or as its time limit.
+
+    Runs on CPUs take none.
+    """
+    on_gpus = [turn.ready for turn in order if turn.ready.experiment.device is Device.CUDA]
+    return sum((ready.run_s or 0.0) * ready.experiment.num_gpus / 3600 for ready in on_gpus)

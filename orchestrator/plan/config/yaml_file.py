@@ -113,9 +113,18 @@ def read_or_report(file: Path, problems: list[Problem]) -> Document | None:
 
 
 def parse_scalar(text: str) -> Any:
-    """Parse a text from the command line as YAML 1.1, and return its value. Return the text itself if it is not valid YAML."""
+    """Parse a text from the command line as YAML 1.1, and return its value.
+
+    Return the text itself if it is not valid YAML, or if it has what would be a comment in a file: a command line has no comments.
+    """
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        return text
     try:
-        value = yaml.load(text, Loader=_Loader) if text.count("[") + text.count("{") <= MAX_DEPTH else text
+        if "#" in text and (
+            (node := yaml.compose(text, Loader=_Loader)) is None or text[node.end_mark.index :].strip()
+        ):
+            return text
+        value = yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, RecursionError, *_NO_VALUE):
         return text
     if "\\x00" in repr(value):  # no command line can contain NUL
