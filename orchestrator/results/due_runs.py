@@ -115,19 +115,22 @@ def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
 
 
 def without_cold_first(rule: Repeats | None, records: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return the records. If the rule discards a cold first run, and the first repeat is one, leave this repeat out."""
+    """Return the records. If the rule discards a cold first run, and the first ok run in time is one, leave this run out.
+
+    The first run in time need not be of the first repeat: a repeat that was cancelled or failed is tried again after the others.
+    """
     from orchestrator.measure.intervals import is_cold
 
     records = sorted(records, key=attrgetter("repeat"))
-    if rule is None or not rule.discard_first or not records or records[0].repeat != 1:
-        return records
+    in_time = sorted(_ok(records), key=attrgetter("started_at"))
     name, _ = _values(records)
-    first = _value(records[0], name) if records[0].status is Status.OK else None
-    rest = [value for record in _ok(records[1:]) if (value := _value(record, name)) is not None]
-    if first is None:
+    if rule is None or not rule.discard_first or not in_time or _value(in_time[0], name) is None:
         return records
+    values = [value for record in in_time if (value := _value(record, name)) is not None]
     sign = 1 if name == "train_runtime" else -1  # a longer time is slower, and so is a lower rate
-    return records[1:] if is_cold([sign * math.log(value) for value in (first, *rest)]) else records
+    if not is_cold([sign * math.log(value) for value in values]):
+        return records
+    return [record for record in records if record is not in_time[0]]
 
 
 def agree(records: Iterable[RunRecord], *, within: float) -> bool:

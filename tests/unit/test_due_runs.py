@@ -110,5 +110,16 @@ def test_a_cold_first_run_does_not_count_and_one_more_is_made(records: list[RunR
     assert kept == [record.repeat for record in records if owed == 5 or record.repeat > 1]
 
 
+def test_the_first_run_is_the_first_in_time_of_those_that_ended_ok() -> None:
+    late, *others = (replace(record, started_at=1e9 + record.repeat) for record in runs(*COLD))
+    late = replace(late, attempt=2, started_at=2e9)
+    assert without_cold_first(FIVE.adaptive, [late, *others]) == [late, *others], (
+        "a slow run that was the last is not cold"
+    )
+    cold = replace(others[0], measurements=ended(BASE, 2, tokens_per_s=900.0).measurements)
+    for later in (replace(late, measurements=ended(BASE, 1, tokens_per_s=1002.0).measurements), failed(BASE, 1)):
+        assert without_cold_first(FIVE.adaptive, [later, cold, *others[1:]]) == [later, *others[1:]]
+
+
 def test_without_the_rule_a_cold_first_run_counts() -> None:
     assert without_cold_first(ADAPTIVE.adaptive, runs(*COLD)) == runs(*COLD)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import ResultsError
-from orchestrator.records import Caveat, DataSpec, Framework, Reason, Repeats, RunRecord
+from orchestrator.records import Caveat, DataSpec, Framework, Reason, Repeats, RunRecord, Status
 from orchestrator.results import requested
 from orchestrator.results.store import Store
 from orchestrator.results.table import rows
@@ -43,6 +43,20 @@ def test_a_cold_first_run_is_left_out_and_said_where_the_rule_discards_it(tmp_pa
         (values,) = ok_runs(table, ["tokens_per_s"])
         assert sorted(values["tokens_per_s"]) == sorted(speeds[1:] if rule else speeds)
         assert len(table.runs) == 6, "the run itself stays"
+
+
+@pytest.mark.parametrize("status", [Status.CANCELLED, Status.FAILED])
+def test_only_a_run_that_was_the_first_in_time_and_ended_ok_is_called_cold(tmp_path: Path, status: Status) -> None:
+    experiment = replace(BASE, repeats=4, adaptive=Repeats(min=4, max=4, discard_first="auto"))
+    speeds = (800.0, 1000.0, 1010.0, 990.0, 1005.0)
+    first = replace(failed(experiment, 1), status=status, started_at=1.0)
+    ok = [replace(ended(experiment, n, tokens_per_s=speed), started_at=2.0 + n) for n, speed in enumerate(speeds, 1)]
+    for name, again, cold in (("late", 99.0, []), ("first", 2.0, [2])):
+        records = [first, replace(ok[0], attempt=2, started_at=again), *ok[1:]]
+        table = load([stored(tmp_path / name, (experiment, records))])
+        said = ["the first run was cold" in str(text) for text in table.runs.get("warnings", [""] * len(table.runs))]
+        assert table.runs["attempt"][said].tolist() == cold, "an attempt without a speed is never called cold"
+        assert table.experiments["runs_ok"].tolist() == [5 - len(cold)]
 
 
 def test_a_metric_is_the_mean_of_the_repeats_that_are_ok(tmp_path: Path) -> None:

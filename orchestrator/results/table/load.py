@@ -177,9 +177,10 @@ def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
         return []
     state = stored.runs[-1].state if stored.runs else JobState.PENDING
     last = {record.repeat: record for _, record, _ in ended}
-    if len(without_cold_first(stored.experiment.adaptive, last.values())) < len(last):
-        ended = [(job, record, _as_cold(row) if record.repeat == 1 else row) for job, record, row in ended]
-    return [row for _, _, row in ended] or [foreign_rows.sound(rows.of_plan(stored.experiment, state))]
+    kept = {record.repeat for record in without_cold_first(stored.experiment.adaptive, last.values())}
+    is_cold = [record.repeat not in kept and record is last[record.repeat] for _, record, _ in ended]
+    found = [_as_cold(row) if cold else row for (_, _, row), cold in zip(ended, is_cold, strict=True)]
+    return found or [foreign_rows.sound(rows.of_plan(stored.experiment, state))]
 
 
 def _as_cold(row: Row) -> Row:
