@@ -1,8 +1,9 @@
 """The experiments that users currently request: the latest request of each call of `tunebench run` for a results folder.
 
 A call is identified by its scenario file and its choices (`--num-gpus`, `--set`…). So `--num-gpus 2` after `--num-gpus 1` adds
-experiments to the folder. The same call after a change of the file replaces its earlier request. The folder keeps experiments that
-no call requests any more; reports leave them out. Each call has its own file, so that two calls at once do not conflict.
+experiments to the folder. The same call after a change of the file replaces its earlier request, also if it spells the file's path
+in another way. The folder keeps experiments that no call requests any more; reports leave them out. Each call has its own file, so
+that two calls at once do not conflict.
 
     RESULTS/asked/<12 hex>.json   {"file", "choices", "scenarios": {name: [ids]}}
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,18 +46,36 @@ def note(
     folder = root / FOLDER
     folder.mkdir(exist_ok=True)
     digest = hashlib.sha256(f"{place}\n{choice}".encode()).hexdigest()
-    own_path, kept = folder / f"{digest[:12]}.json", {}
-    for path, entry in _entries(folder):
-        if entry["file"] == place:
-            scenarios = {name: ids for name, ids in entry["scenarios"].items() if name in names}
-            if path == own_path:
-                kept = scenarios
-            elif scenarios != entry["scenarios"]:
-                _write(path, {**entry, "scenarios": scenarios})
+    own_path = folder / f"{digest[:12]}.json"
+    kept: dict[str, list[str]] = {}
+    replaced = []
+    for path, entry in sorted(
+        _entries(folder), key=lambda pair: pair[0] == own_path
+    ):  # the own request decides, so it is last
+        if not _is_of(entry, place):
+            continue
+        scenarios = {name: ids for name, ids in entry["scenarios"].items() if name in names}
+        if entry["choices"] == choice:
+            kept |= scenarios
+            replaced.append(path)
+        elif scenarios != entry["scenarios"]:
+            _write(path, {**entry, "scenarios": scenarios})
     for name, ids in kept.items():
         if name in wanted:
             wanted[name] += [id for id in ids if id in not_chosen]
     _write(own_path, {"file": place, "choices": choice, "scenarios": {**kept, **wanted}})
+    for path in replaced:
+        if path != own_path:
+            path.unlink(missing_ok=True)
+
+
+def _is_of(entry: Mapping[str, Any], place: str) -> bool:
+    """Return whether a request is for this scenario file. The same path is the same file, also if a link in it was changed."""
+    other = str(entry["file"])
+    try:
+        return other == place or os.path.realpath(other) == os.path.realpath(place)
+    except ValueError:  # in a folder of someone else, the path may have a NUL character
+        return False
 
 
 def current(root: Path) -> frozenset[str] | None:

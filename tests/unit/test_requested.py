@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from factories.results import experiment
 
 from orchestrator.results import requested
@@ -57,6 +58,39 @@ def test_a_scenario_that_is_gone_from_its_file_is_wanted_by_no_call(tmp_path: Pa
     note(tmp_path, "b-9", names=("b",), file=Path("/other.yaml"))
     note(tmp_path, "a-1", names=("a",))
     assert requested.current(tmp_path) == {"a-1", "b-9"}, "another file's scenario of that name is another"
+
+
+@pytest.mark.parametrize("spelled", ["sub/../s.yaml", "folder/s.yaml", "link.yaml"])
+def test_another_spelling_of_the_path_is_the_same_call(tmp_path: Path, spelled: str) -> None:
+    results, file = tmp_path / "r", tmp_path / "s.yaml"
+    for folder in (results, tmp_path / "sub"):
+        folder.mkdir()
+    file.touch()
+    (tmp_path / "folder").symlink_to(".")
+    (tmp_path / "link.yaml").symlink_to("s.yaml")
+    note(results, "a-1", "a-2", "b-1", file=file)
+    note(results, "b-2", file=file, settings={"num_gpus": (2,)})
+    note(results, "a-2", "a-3", file=tmp_path / spelled)
+    assert requested.current(results) == {"a-2", "a-3", "b-1", "b-2"}
+    note(results, "a-2", names=("a",), file=file)
+    assert requested.current(results) == {"a-2"}
+
+
+def test_the_same_path_is_the_same_call_after_its_link_was_changed(tmp_path: Path) -> None:
+    results, link = tmp_path / "r", tmp_path / "s.yaml"
+    results.mkdir()
+    for version in ("a-1", "a-2"):
+        (tmp_path / version).touch()
+        link.unlink(missing_ok=True)
+        link.symlink_to(version)
+        note(results, version, file=link)
+    assert requested.current(results) == {"a-2"}
+
+
+def test_a_path_that_no_file_can_have_is_another_call(tmp_path: Path) -> None:
+    note(tmp_path, "a-1", file=Path("/s/\0.yaml"))
+    note(tmp_path, "a-2")
+    assert requested.current(tmp_path) == {"a-1", "a-2"}
 
 
 def test_a_file_that_a_crash_left_half_written_wants_nothing(tmp_path: Path) -> None:
