@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from orchestrator.records import Experiment, Job, JobState, RunRecord
+from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
+
+NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,6 +16,14 @@ class StoredRun:
     job: Job
     state: JobState
     record: RunRecord | None = None
+
+    def is_failed_surplus(self, experiment: Experiment) -> bool:
+        """Return whether the run did not end ok, and its repeat is no longer requested, because `repeats` was lowered.
+
+        No call tries such a run again, so it must not count as a failure. A surplus run that ended ok is a measurement like others.
+        """
+        ended_ok = self.record is not None and self.record.status is Status.OK
+        return self.job.repeat > experiment.most_repeats and self.state is JobState.ENDED and not ended_ok
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +36,24 @@ class StoredExperiment:
     @property
     def records(self) -> tuple[RunRecord, ...]:
         return tuple(run.record for run in self.runs if run.record is not None)
+
+    def without_failed_surplus(self, warnings: list[str]) -> StoredExperiment:
+        """Return the experiment without surplus repeats that did not end ok. If there are any, add a sentence to `warnings`."""
+        ok = {run.job.repeat for run in self.runs if run.record is not None and run.record.status is Status.OK}
+        kept, named = [], []
+        for run in self.runs:
+            if run.job.repeat in ok or not run.is_failed_surplus(self.experiment):
+                kept.append(run)
+            elif run.record is not None:  # an unreadable record has its own warning
+                named.append(run.job.name)
+        if named:
+            shown = ", ".join([*named[:NAMED], *(["…"] if len(named) > NAMED else [])])
+            are = "is" if len(named) == 1 else "are"
+            warnings.append(
+                f"{self.experiment.id}: {shown} did not end ok and {are} left out, because repeats: now asks for "
+                f"{self.experiment.most_repeats}; the files stay in the folder"
+            )
+        return replace(self, runs=tuple(kept))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

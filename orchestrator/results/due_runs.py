@@ -63,7 +63,7 @@ def due_runs(
     last run `is_due_again`. `wanted` returns the number of repeats of an experiment.
     """
     due = can_run(experiments)
-    last = {experiment.id: {run.job.repeat: run for run in runs[experiment.id]} for experiment in due}
+    last = {e.id: {run.job.repeat: run for run in runs[e.id] if not run.is_failed_surplus(e)} for e in due}
     repeats = {e.id: wanted(e, [run.record for run in last[e.id].values() if run.record]) for e in due}
     for repeat in range(1, max(repeats.values(), default=0) + 1):
         this_round = [experiment_id for experiment_id, count in repeats.items() if count >= repeat]

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from orchestrator.records import Experiment, JobState, Repeats, RunRecord
 from orchestrator.results.contents import StoredRun
-from orchestrator.results.due_runs import NO_RETRY, Retry, agree, half_width, is_due_again, wanted, without_cold_first
+from orchestrator.results.due_runs import (
+    NO_RETRY,
+    Retry,
+    agree,
+    due_runs,
+    half_width,
+    is_due_again,
+    wanted,
+    without_cold_first,
+)
 
 ADAPTIVE = replace(BASE, repeats=3, adaptive=Repeats(min=3, max=6, within=0.01))
 
@@ -83,6 +92,14 @@ def test_a_run_with_a_record_that_cannot_be_read_is_due_where_lost_runs_are_aske
         Retry(failed=True),
     ]
     assert [is_due_again(run, retry) for retry in retries] == [False, False, True, True]
+
+
+def test_a_failed_repeat_above_a_lowered_max_is_not_tried_again() -> None:
+    records = [*runs(100.0, 110.0, 90.0, 100.0), failed(BASE, 5)]
+    lowered = replace(ADAPTIVE, adaptive=Repeats(min=3, max=4, within=0.01))
+    stored = [StoredRun(job=job(one.repeat), state=JobState.ENDED, record=one) for one in records]
+    for experiment, due in ((ADAPTIVE, [(BASE.id, 5, 2), (BASE.id, 6, 1)]), (lowered, [])):
+        assert list(due_runs([experiment], {BASE.id: stored}, seed=0, retry=Retry(failed=True))) == due
 
 
 # A cold first run

@@ -59,6 +59,19 @@ def test_only_a_run_that_was_the_first_in_time_and_ended_ok_is_called_cold(tmp_p
         assert table.experiments["runs_ok"].tolist() == [5 - len(cold)]
 
 
+def test_a_failed_repeat_that_is_no_longer_requested_is_no_failure_and_is_named(tmp_path: Path) -> None:
+    ok = [ended(BASE, repeat, tokens_per_s=1000.0 + repeat) for repeat in (1, 2, 3, 5)]
+    cancelled = replace(failed(BASE, 6), status=Status.CANCELLED)
+    root = stored(tmp_path / "r", (BASE, [*ok, failed(BASE, 4), cancelled, failed(BASE, 7), ended(BASE, 7, attempt=2)]))
+    table = load([root])
+    assert table.experiments.iloc[0][["status", "runs", "runs_ok"]].tolist() == ["ok", 5, 5], "a surplus ok run counts"
+    assert table.warnings == (
+        f"{BASE.id}: r4-t1, r6-t1 did not end ok and are left out, because repeats: now asks for 3; the files stay in the folder",
+    )
+    third = load([stored(tmp_path / "requested", (BASE, [*ok[:2], failed(BASE, 3)]))])
+    assert third.experiments["status"].tolist() == ["failed"]
+
+
 def test_a_metric_is_the_mean_of_the_repeats_that_are_ok(tmp_path: Path) -> None:
     row = only(
         tmp_path / "r",

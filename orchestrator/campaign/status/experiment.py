@@ -170,7 +170,8 @@ class Follower:
         if self.experiment is None:
             self._status, self.took, self.due = None, (), 0
             return
-        last = {run.job.repeat: run for run in self._runs}
+        experiment = self.experiment
+        last = {run.job.repeat: run for run in self._runs if not run.is_failed_surplus(experiment)}
         begun = {repeat: run.job.attempt for repeat, run in last.items()}
         due = {job.repeat: job for job in jobs}
         due |= {job.repeat: job for job in self._expected.values() if job.attempt > begun.get(job.repeat, 0)}

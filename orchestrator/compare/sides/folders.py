@@ -47,10 +47,11 @@ def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tu
     warnings += contents.warnings
     if contents.removed:
         warnings.append(f"{len(contents.removed)} experiment(s) that are no longer requested are not compared")
-    for stored in contents.experiments:
-        experiment = stored.experiment
+    for whole in contents.experiments:
+        experiment = whole.experiment
         if experiment.id in contents.removed:
             continue
+        stored = whole.without_failed_surplus(warnings)
         ended = foreign_rows.run_rows(stored, warnings)
         if ended is None:
             continue

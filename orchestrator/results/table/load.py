@@ -172,6 +172,7 @@ def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
 
 def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
     """Return the rows of an experiment. Leave out implausible rows and values, and add a warning."""
+    stored = stored.without_failed_surplus(warnings)
     ended = foreign_rows.run_rows(stored, warnings)
     if ended is None:
         return []
