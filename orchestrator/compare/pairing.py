@@ -65,9 +65,11 @@ def _matches(base: Sequence[Entry], new: Sequence[Entry], by: Sequence[str]) -> 
         yield from ((None, entry, ()) for entry in new)
 
 
-def _by_groups(base: Sequence[Entry], new: Sequence[Entry], names: Sequence[str]) -> Iterator[Match]:
+def _by_groups(
+    base: Sequence[Entry], new: Sequence[Entry], names: Sequence[str], form: keys.Form = keys.canonical
+) -> Iterator[Match]:
     """Yield the matches between entries that have the same values for these names."""
-    groups_base, groups_new = keys.groups(base, names), keys.groups(new, names)
+    groups_base, groups_new = keys.groups(base, names, form), keys.groups(new, names, form)
     for values in dict.fromkeys((*groups_base, *groups_new)):
         yield from _in_group(groups_base.get(values, []), groups_new.get(values, []))
 
@@ -77,10 +79,11 @@ def _in_group(base: list[Entry], new: list[Entry]) -> Iterator[Match]:
     if not base or not new or len(base) == len(new) == 1:
         yield from ((before, after, ()) for before, after in zip_longest(base, new))
         return
-    names = keys.distinguishing(base, new)
-    if names:
-        yield from _by_groups(base, new, names)
-        return
+    for form in (keys.canonical, keys.exact):  # values that are equal as numbers may still be different texts
+        names = keys.distinguishing(base, new, form=form)
+        if names:
+            yield from _by_groups(base, new, names, form)
+            return
     unlike = tuple(dict.fromkeys((*keys.differing(base), *keys.differing(new))))
     yield from ((before, after, _unstated(before, after, unlike)) for before, after in zip_longest(base, new))
 

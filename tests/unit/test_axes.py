@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from factories.tables import Made, made_table, speeds
@@ -343,3 +344,32 @@ def test_the_terminal_shows_samples_per_second_where_no_row_has_tokens() -> None
     heading = "samples/s"
     assert heading in terminal.text(made_table(without), width=120).partition("Columns that")[0]
     assert heading not in terminal.text(made_table(without, both), width=120).partition("Columns that")[0]
+
+
+# ------------------------------------------------------------------------- values that are equal only as numbers
+
+
+VERSIONS = tuple(made("sgd", runs, version=version) for version, runs in (("1.10", SGD), ("1.1", ADAMW), ("1.2", LION)))
+
+
+def test_a_version_is_compared_with_the_version_of_exactly_this_text() -> None:
+    own = [replace(one, baseline={"version": "1.1"}) for one in VERSIONS]
+    for table in (with_baseline(made_table(*own)), with_baseline(made_table(*VERSIONS), ["version=1.1"])):
+        assert compared(table) == {(0, 1, "version=1.1"), (2, 1, "version=1.1")}
+        assert ratios(table) == [0.76, 1.0, 0.85]
+    assert not with_baseline(made_table(*VERSIONS[:2]), ["version=1.1"]).warnings
+
+
+def test_a_value_that_equals_two_versions_is_the_baseline_of_none() -> None:
+    table = made_table(*VERSIONS)
+    with pytest.raises(SelectionError, match=r"no experiment has version '1\.100'; did you mean"):
+        with_baseline(table, ["version=1.100"])
+    other = made("sgd", SGD, version="1.100", scenario="b")
+    assert compared(with_baseline(made_table(*VERSIONS, other), ["version=1.100"])) == set()
+
+
+def test_a_number_written_differently_is_still_the_baseline() -> None:
+    some = made("sgd", SGD, lr="2e-5"), made("sgd", ADAMW, lr="1e-4")
+    other = [replace(one, scenario="b") for one in (made("sgd", SGD, lr="0.00002"), made("sgd", ADAMW, lr="1e-4"))]
+    table = with_baseline(made_table(*some, *other), ["lr=2.0e-05"])
+    assert compared(table) == {(1, 0, "lr=2e-5"), (3, 2, "lr=0.00002")}

@@ -196,6 +196,23 @@ def test_a_setting_is_no_difference_beside_an_argument_of_its_name() -> None:
     assert (one.name, one.base, one.new) == ("liger", None, "a")
 
 
+@pytest.mark.parametrize("name", ["version", "framework_config"])
+@pytest.mark.parametrize("values", [("2.10", "2.1", "2.2"), ("1e3", "1000", "1000.0"), ("0", "-0.0", "0.0")])
+def test_values_that_are_equal_as_numbers_are_paired_by_their_texts(name: str, values: Sequence[str]) -> None:
+    def of(value: str) -> Entry:
+        return entry(framework=value) if name == "framework_config" else entry(arguments={name: value})
+
+    base, new = side(*map(of, values)), side(*map(of, reversed(values)))
+    pairs = pair(base, new)
+    assert places(pairs, base, new) == [(0, 2), (1, 1), (2, 0)]
+    assert not any(one.arguments for one in pairs)
+
+
+def test_one_value_written_differently_on_the_sides_is_the_same() -> None:
+    base, new = (side(*(entry(arguments={"lr": lr}) for lr in some)) for some in (("1e-3", "2e-3"), ("0.002", "0.001")))
+    assert places(pair(base, new), base, new) == [(0, 1), (1, 0)]
+
+
 def test_the_same_id_is_the_same_experiment() -> None:
     base = side(entry("m", {"lr": 1}, id="a"), entry("m", {"lr": 2}, id="b"))
     new = side(entry("moved/m", {"lr": 2}, id="b"), entry("m", {"lr": 1}, id="c"))

@@ -351,6 +351,19 @@ def test_a_key_has_no_more_names_than_tell_rows_apart(tmp_path: Path) -> None:
     assert [entry.label for entry in side.entries][2:] == ["a · batch 8 · learning_rate=2e-4", "b"]
 
 
+def test_versions_that_are_equal_as_numbers_are_two_experiments_and_are_pooled_by_their_texts(tmp_path: Path) -> None:
+    head = "scenario,version,tokens_per_s\n"
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    first.write_text(head + "a,2.10,1\na,2.1,3\n")
+    second.write_text(head + "a,2.1,4\na,2.10,2\n")
+    side = read([first, second])
+    assert [(entry.key["version"], speeds(entry)) for entry in side.entries] == [
+        ("2.10", [1.0, 2.0]),
+        ("2.1", [3.0, 4.0]),
+    ]
+    assert not any("more than once" in warning for warning in side.warnings)
+
+
 @pytest.mark.parametrize(("text", "speeds_of", "said"), cases("compare_sides/odd_tables"))
 def test_what_is_odd_in_a_table_is_said(
     text: str, speeds_of: dict[str, list[list[float]]], said: str | None, tmp_path: Path

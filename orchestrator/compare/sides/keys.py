@@ -9,7 +9,7 @@ outside a group never affects the pairs of the group.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from orchestrator.compare.comparison import Entry
 from orchestrator.errors import SelectionError, suggestion
@@ -17,6 +17,7 @@ from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES
 from orchestrator.results.table.rows import Value
 
 Group = tuple[str | float | None, ...]
+Form = Callable[[Value], str | float | None]
 
 SCENARIO, FULLNAME = "scenario", "fullname"
 OURS = (SCENARIO, "framework_config", "model_name_or_path", "num_gpus", "trainer")
@@ -65,6 +66,11 @@ def canonical(value: Value) -> str | float | None:
     return float(value) if _NUMBER.fullmatch(value) else value
 
 
+def exact(value: Value) -> str | None:
+    """Return a value as its own text. It distinguishes values that are equal as numbers, such as the versions 2.1 and 2.10."""
+    return None if value is None or value == "" else str(value)
+
+
 def core(sides: Sequence[Sequence[Entry]]) -> tuple[str, ...]:
     """Return the names that pair entries of these sides.
 
@@ -84,12 +90,12 @@ def core(sides: Sequence[Sequence[Entry]]) -> tuple[str, ...]:
     return everywhere(dict.fromkeys((*REFERENCE, *OURS)))
 
 
-def groups(entries: Iterable[Entry], names: Sequence[str]) -> dict[Group, list[Entry]]:
-    """Return the entries, grouped by their values of these names. Groups and entries keep their order."""
+def groups(entries: Iterable[Entry], names: Sequence[str], form: Form = canonical) -> dict[Group, list[Entry]]:
+    """Return the entries, grouped by their values of these names in this form. Groups and entries keep their order."""
     by_values: dict[Group, list[Entry]] = {}
     for entry in entries:
         known = cells(entry)
-        by_values.setdefault(tuple(canonical(known.get(name)) for name in names), []).append(entry)
+        by_values.setdefault(tuple(form(known.get(name)) for name in names), []).append(entry)
     return by_values
 
 
@@ -110,8 +116,8 @@ def distinctive(entry: Entry) -> dict[str, Value]:
     }
 
 
-def distinguishing(*sides: Sequence[Entry]) -> tuple[str, ...]:
-    """Return the names whose values differ between entries of a side. Only names that are known for all entries count.
+def distinguishing(*sides: Sequence[Entry], form: Form = canonical) -> tuple[str, ...]:
+    """Return the names whose values, in this form, differ between entries of a side. Only names known for all entries count.
 
     If there are two sides, return only names with at least one value that both sides have. If there are no such names, return all
     names whose values differ: the sides then have different experiments.
@@ -122,7 +128,7 @@ def distinguishing(*sides: Sequence[Entry]) -> tuple[str, ...]:
     for name in sorted(names):
         if not all(is_known(name, entry, cell) for side in known for entry, cell in side):
             continue
-        values = [{canonical(cell.get(name)) for _, cell in side} for side in known]
+        values = [{form(cell.get(name)) for _, cell in side} for side in known]
         if any(len(side) > 1 for side in values):
             varying.append(name)
             shared += [name] if set.intersection(*values) else []
@@ -130,11 +136,15 @@ def distinguishing(*sides: Sequence[Entry]) -> tuple[str, ...]:
 
 
 def fewest(group: Sequence[Entry]) -> list[str]:
-    """Return a few names whose values distinguish the entries of a group. The reference's names come first."""
+    """Return a few names whose values distinguish the entries of a group. The reference's names come first.
+
+    Names whose values differ only as texts come last.
+    """
     names: list[str] = []
-    for name in sorted(distinguishing(group), key=lambda name: (name not in REFERENCE, name)):
-        if len(groups(group, [*names, name])) > len(groups(group, names)):
-            names.append(name)
+    for form in (canonical, exact):
+        for name in sorted(distinguishing(group, form=form), key=lambda name: (name not in REFERENCE, name)):
+            if name not in names and len(groups(group, [*names, name], form)) > len(groups(group, names, form)):
+                names.append(name)
     return names
 
 

@@ -125,14 +125,19 @@ def _pooled(read: Sequence[Sequence[Entry]]) -> list[Entry]:
     Entries of one place with the same cells stay separate, since they may differ in an unknown setting.
     """
     by_identity: dict[object, list[Entry]] = {}
-    for entries in read:
+    rough = [[_values(entry, keys.canonical) for entry in entries] for entries in read]
+    several = {same for place in rough for same, times in Counter(place).items() if times > 1}
+    for entries, place in zip(read, rough, strict=True):
         seen: Counter[object] = Counter()
-        for entry in entries:
-            known = keys.distinctive(entry)
-            same = frozenset((name, keys.canonical(value)) for name, value in known.items() if value is not None)
+        for entry, values in zip(entries, place, strict=True):
+            same = _values(entry, keys.exact) if values in several else values
             by_identity.setdefault(entry.id or (same, seen[same]), []).append(entry)
             seen[same] += 1
     return [_joined(same) for same in by_identity.values()]
+
+
+def _values(entry: Entry, form: keys.Form) -> frozenset[tuple[str, str | float | None]]:
+    return frozenset((name, form(value)) for name, value in keys.distinctive(entry).items() if value is not None)
 
 
 def _joined(same: Sequence[Entry]) -> Entry:
@@ -177,7 +182,7 @@ def _keyed(entries: Sequence[Entry], by: Sequence[str]) -> tuple[tuple[Entry, ..
     alike: list[str] = []
     for group in keys.groups(entries, core).values():
         names = dict.fromkeys((*core, *(keys.fewest(group) if len(group) > 1 else ())))
-        for same in keys.groups(group, tuple(names)).values():
+        for same in keys.groups(group, tuple(names), keys.exact).values():
             keyed |= {id(entry): _with_key(entry, names) for entry in same}
             alike += [keyed[id(same[0])].label] if len(same) > 1 else []
     warning = f"{len(alike)} experiment(s) occur more than once, and are paired in their order: {', '.join(alike[:3])}"

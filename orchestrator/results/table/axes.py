@@ -75,11 +75,13 @@ def _reference(table: ResultsTable, text: str) -> Reference:
     wanted = Reference(axis=column_of(name), value=value)
     if wanted.axis not in axes:
         raise SelectionError(f"--baseline {text}: no experiment has {name!r}{suggestion(name, names)}")
-    found = [cell for cell in column(table.experiments, wanted.axis) if wanted.is_of(cell)]
+    known = _Known(table)
+    scenarios = known.grouped(range(len(table.experiments)), _place_of(wanted))
+    found = [cell for rows in scenarios for cell in known.named(wanted, rows)]
     if not found:
-        known = _values(table, wanted.axis)
-        raise SelectionError(f"--baseline {text}: no experiment has {name} {value!r}{suggestion(value, known)}")
-    return reference_to(wanted.axis, found[0])
+        values = _values(table, wanted.axis)
+        raise SelectionError(f"--baseline {text}: no experiment has {name} {value!r}{suggestion(value, values)}")
+    return reference_to(wanted.axis, found[0]) if len({*found}) == 1 else wanted
 
 
 def _axes(table: ResultsTable) -> list[str]:
@@ -141,6 +143,10 @@ class _Known:
             groups[self.key(row, names)].append(row)
         return list(groups.values())
 
+    def named(self, reference: Reference, rows: Iterable[int]) -> frozenset[Value]:
+        """Return the cell that the reference names in these rows, or no cell."""
+        return reference.among(self.column(reference.axis)[row] for row in rows)
+
     def varying(self, rows: Sequence[int]) -> list[str]:
         """Return the arguments in which these rows differ."""
         return [name for name in self.names if len({self.column(name)[row] for row in rows}) > 1]
@@ -150,13 +156,21 @@ class _Known:
         return len({self.key(row, (axis, name)) for row in rows}) == len({self.column(axis)[row] for row in rows})
 
 
+def _place_of(reference: Reference) -> list[str]:
+    """Return the columns of a scenario. A reference names one value of its axis in each scenario."""
+    return [name for name in _SCENARIO if name != reference.axis]
+
+
 def _along(known: _Known, reference: Reference, rows: Sequence[int], rank: int) -> Iterator[Match]:
     if reference.axis == FRAMEWORK:
         yield from (replace(match, rank=rank) for match in _of_frameworks(known, rows, reference.value))
         return
     facts = [name for name in (*FACTS, FRAMEWORK) if name != reference.axis]
+    place = _place_of(reference)
+    bases = {known.key(some[0], place): known.named(reference, some) for some in known.grouped(rows, place)}
     for group in known.grouped(rows, facts):
-        yield from _in_group(known, reference.axis, reference.is_of, group, rank=rank)
+        is_base = bases[known.key(group[0], place)].__contains__
+        yield from _in_group(known, reference.axis, is_base, group, rank=rank)
 
 
 def _chosen(known: _Known, rows: Sequence[int], measured: frozenset[int]) -> Iterator[Match]:

@@ -5,7 +5,7 @@ An axis is a column: the framework configuration, an argument, or a fact such as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.records import Text
@@ -40,8 +40,17 @@ class Reference:
         """Return the reference as a value for `--baseline`."""
         return self.shown if self.axis == FRAMEWORK else f"{self.axis.removeprefix(PREFIX)}={self.shown}"
 
-    def is_of(self, cell: Value) -> bool:
-        """Return whether a cell has this value. `true` equals `True`, and `2e-5` equals `2.0e-05`."""
+    def among(self, cells: Iterable[Value]) -> frozenset[Value]:
+        """Return the one cell that this reference names, or no cell. A cell with exactly this text comes first.
+
+        Without such a cell, an equal cell counts: `true` equals `True`, and `2e-5` equals `2.0e-05`. But if two different cells
+        are equal to the value, such as the versions `2.1` and `2.10`, the reference names neither.
+        """
+        equal = frozenset(cell for cell in cells if self._equals(cell))
+        exact = frozenset(cell for cell in equal if cell is None or str(cell) == self.value)
+        return exact or (equal if len(equal) == 1 else frozenset())
+
+    def _equals(self, cell: Value) -> bool:
         if cell is None or self.value is None:
             return cell is None and (self.value is None or self.value.lower() in _UNSET)
         mine, other = self.value.lower(), str(cell).lower()
