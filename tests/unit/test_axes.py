@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from orchestrator.errors import SelectionError
 from orchestrator.report.highlights import HighlightKind, highlights
 from orchestrator.report.tables import as_markdown, terminal
+from orchestrator.results.table import column_choice as shown
 from orchestrator.results.table.baseline import COLUMNS, COMPARED_WITH, pairs_of, with_baseline
 from orchestrator.results.table.column_choice import cells, column
 from orchestrator.results.table.load import ResultsTable
+from orchestrator.results.table.pivots import group_by
+from orchestrator.results.table.rows import argument_column
 
 SGD, ADAMW, LION = (100.0, 101.0, 99.0), (131.0, 132.0, 130.0), (112.0, 113.0, 111.0)
 RUNS = st.lists(st.floats(50.0, 500.0), min_size=1, max_size=4)
@@ -373,3 +376,39 @@ def test_a_number_written_differently_is_still_the_baseline() -> None:
     other = [replace(one, scenario="b") for one in (made("sgd", SGD, lr="0.00002"), made("sgd", ADAMW, lr="1e-4"))]
     table = with_baseline(made_table(*some, *other), ["lr=2.0e-05"])
     assert compared(table) == {(1, 0, "lr=2e-5"), (3, 2, "lr=0.00002")}
+
+
+# -------------------------------------------------------------------- arguments named like a column of another kind
+
+
+TAKEN = (
+    "data",
+    "device",
+    "sources",
+    "results",
+    "global_batch",
+    "effective_lr",
+    "provenance_x",
+    "measured_x",
+    "run_name",
+)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_an_axis_with_the_name_of_another_column_is_an_axis(name: str) -> None:
+    some = [
+        Made(framework=None, arguments={name: value}, runs=speeds(*runs)) for value, runs in (("a", SGD), ("b", ADAMW))
+    ]
+    own = [replace(one, baseline={name: "b"}) for one in some]
+    for table in (with_baseline(made_table(*own)), with_baseline(made_table(*some), [f"{name}=b"])):
+        assert compared(table) == {(0, 1, f"{name}=b")}
+        assert not table.warnings
+        assert f"argument_{name}" in shown.varying(table.experiments, drop=shown.DEFAULT_DROP).shown
+        assert list(group_by(table, name).frame[f"argument_{name}"]) == ["a", "b"]
+    assert compared(with_baseline(made_table(*some), [f"argument_{name}=b"])) == {(0, 1, f"{name}=b")}
+
+
+def test_arguments_of_similar_names_have_a_column_each() -> None:
+    assert [argument_column(name) for name in ("data", "argument_data", "argument_x", "effective_batch_size")] == [
+        *("argument_data", "argument_argument_data", "argument_x", "effective_batch_size")
+    ]

@@ -23,7 +23,7 @@ from orchestrator.results.table.references import (
     FRAMEWORK,
     GLOBAL_BATCH,
     Reference,
-    column_of,
+    columns_of,
     is_number,
     reference_to,
 )
@@ -72,16 +72,25 @@ def _reference(table: ResultsTable, text: str) -> Reference:
             hint = f"; write {text}=VALUE" if text in names else suggestion(text, frameworks)
             raise SelectionError(f"--baseline {text}: no experiment has this framework{hint}")
         return Reference(axis=FRAMEWORK, value=text)
-    wanted = Reference(axis=column_of(name), value=value)
-    if wanted.axis not in axes:
+    wanted = [Reference(axis=axis, value=value) for axis in columns_of(name) if axis in axes]
+    if not wanted:
         raise SelectionError(f"--baseline {text}: no experiment has {name!r}{suggestion(name, names)}")
+    wanted.sort(key=lambda one: len({*column(table.experiments, one.axis)}) == 1)  # an axis has several values
     known = _Known(table)
-    scenarios = known.grouped(range(len(table.experiments)), _place_of(wanted))
-    found = [cell for rows in scenarios for cell in known.named(wanted, rows)]
-    if not found:
-        values = _values(table, wanted.axis)
+    found = next(filter(None, (_in_table(known, one) for one in wanted)), None)
+    if found is None:
+        values = _values(table, wanted[0].axis)
         raise SelectionError(f"--baseline {text}: no experiment has {name} {value!r}{suggestion(value, values)}")
-    return reference_to(wanted.axis, found[0]) if len({*found}) == 1 else wanted
+    return found
+
+
+def _in_table(known: _Known, wanted: Reference) -> Reference | None:
+    """Return the reference as the table writes its value, or None if it names no cell in any scenario."""
+    scenarios = known.grouped(range(len(known.table.experiments)), _place_of(wanted))
+    found = {cell for rows in scenarios for cell in known.named(wanted, rows)}
+    if len(found) > 1:
+        return wanted
+    return next((reference_to(wanted.axis, cell) for cell in found), None)
 
 
 def _axes(table: ResultsTable) -> list[str]:

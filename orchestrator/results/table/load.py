@@ -99,7 +99,7 @@ def of_rows(
         devices=_parts((row, row.devices) for row in all_rows),
         warnings=(*warnings, *foreign_rows.formulas(all_rows)),
         caveats=tuple(tuple(c for row in _ok(_last_tries(group)) for c in row.warnings) for group in _groups(all_rows)),
-        baselines=tuple(references.of_scenario(group[0].baseline) for group in _groups(all_rows)),
+        baselines=tuple(references.of_scenario(group[0].baseline, arguments) for group in _groups(all_rows)),
         arguments=arguments,
         framework_arguments=framework_arguments or {},
     )

@@ -16,7 +16,7 @@ from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import METRICS, Show, metric, show
 from orchestrator.results.table.aggregate import mean
 from orchestrator.results.table.column_choice import DETAILS, cells, matches, no_such, number
-from orchestrator.results.table.rows import Value
+from orchestrator.results.table.rows import Value, argument_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,13 +139,20 @@ def _columns_of(frame: pd.DataFrame, words: Iterable[str], option: str) -> list[
     names = [word.strip() for word in words]
     known = [str(name) for name in frame.columns]
     for name in names:
-        if name not in known:
+        if name not in known and argument_column(name) not in known:
             raise SelectionError(f"{option}: {no_such(name, known)}")
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(_varying_column(frame, name) for name in names))
+
+
+def _varying_column(frame: pd.DataFrame, name: str) -> str:
+    """Return the column of this name, or the column of the argument of this name if only that one varies."""
+    known = [column for column in (name, argument_column(name)) if column in frame]
+    return next((column for column in known if len({*cells(frame[column])}) > 1), known[0])
 
 
 def _numbers(frame: pd.DataFrame, name: str, asked: str) -> list[float | None]:
-    _columns_of(frame, [name], f"--pivot {asked}")
+    if name not in frame:
+        raise SelectionError(f"--pivot {asked}: {no_such(name, map(str, frame.columns))}")
     values = cells(frame[name])
     if any(value is not None and number(value) is None for value in values):
         raise SelectionError(f"--pivot {asked}: {name!r} holds words, which have no mean; name a metric")

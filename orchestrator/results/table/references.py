@@ -5,7 +5,7 @@ An axis is a column: the framework configuration, an argument, or a fact such as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.records import Text
@@ -62,18 +62,25 @@ def reference_to(axis: str, cell: Value) -> Reference:
     return Reference(axis=axis, value=None if cell is None else str(cell))
 
 
-def of_scenario(baseline: Mapping[str, Text | None]) -> tuple[Reference, ...]:
-    """Return the references of a scenario's `baseline:`."""
+def of_scenario(baseline: Mapping[str, Text | None], arguments: Collection[str]) -> tuple[Reference, ...]:
+    """Return the references of a scenario's `baseline:`. `arguments` are the columns of the table that are arguments."""
     without = {FRAMEWORK: NO_FRAMEWORK}
     return tuple(
-        Reference(axis=column_of(axis), value=without.get(axis) if value is None else argument_cell(value))
+        Reference(axis=_column_of(axis, arguments), value=without.get(axis) if value is None else argument_cell(value))
         for axis, value in baseline.items()
     )
 
 
-def column_of(axis: str) -> str:
-    """Return the column of an axis: a fact, or the column of an argument."""
-    return _COLUMN_OF.get(axis) or (axis if axis in (*FACTS, GLOBAL_BATCH, FRAMEWORK) else argument_column(axis))
+def _column_of(axis: str, arguments: Collection[str]) -> str:
+    return next((name for name in columns_of(axis) if name in arguments), columns_of(axis)[-1])
+
+
+def columns_of(axis: str) -> tuple[str, ...]:
+    """Return the columns that may be meant by the name of an axis: that of an argument, then that of a fact."""
+    if axis in _COLUMN_OF:
+        return (_COLUMN_OF[axis],)
+    is_column = axis in (*FACTS, GLOBAL_BATCH, FRAMEWORK) or axis.startswith(PREFIX)
+    return tuple(dict.fromkeys((argument_column(axis), *((axis,) if is_column else ()))))
 
 
 def is_number(text: str) -> bool:

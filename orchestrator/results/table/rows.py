@@ -135,7 +135,13 @@ def argument_cell(value: Text) -> str:
 
 def argument_column(name: str) -> str:
     """Return the column of an argument: its name. If a different column has that name, add the prefix `argument_`."""
-    return f"{PREFIX}{name}" if name in _TAKEN else name
+    return f"{PREFIX}{name}" if _is_taken(name) else name
+
+
+def _is_taken(name: str) -> bool:
+    if name.startswith(PREFIX):  # `argument_data` may be the column of an argument `data`
+        return _is_taken(name.removeprefix(PREFIX))
+    return name in _TAKEN or (name.startswith(_MEASURED) and name != _BATCH)
 
 
 # The prefix for the column of an argument, if another column has the argument's name.
@@ -143,7 +149,9 @@ PREFIX = "argument_"
 
 # The facts of the registry that are arguments.
 ARGUMENT_FACTS = ("dtype", "torch_dtype", "peft_method", "per_device_train_batch_size")
-_TAKEN = (METRICS.keys() | FACTS.keys()) - {*ARGUMENT_FACTS}
+# `run_name` and `logging_dir` are columns of the reference system that identify no experiment, so tables leave them out.
+_TAKEN = (METRICS.keys() | FACTS.keys() | {"run_name", "logging_dir"}) - {*ARGUMENT_FACTS}
+_MEASURED, _BATCH = ("effective_", "provenance_", "measured_"), "effective_batch_size"
 
 
 def _cells_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Value], ...]:

@@ -21,6 +21,7 @@ from orchestrator.files import reading
 from orchestrator.measure.memory_logs import memory_summary, read_summary
 from orchestrator.measure.metrics import METRICS
 from orchestrator.records import Caveat, Status
+from orchestrator.results.table.column_choice import BOOKKEEPING
 from orchestrator.results.table.rows import NO_FRAMEWORK, Row, Value, argument_cells, cell
 from orchestrator.results.table.sources.reference_log import failure
 
@@ -194,7 +195,9 @@ def _framework(plugin: object, names: Mapping[str, str]) -> str:
 def _arguments(content: Mapping[str, object]) -> dict[str, Value]:
     ours = ("num_gpus", "error_messages")
     named = {name: value for name, value in content.items() if name not in ours and not _is_metric(name, value)}
-    return argument_cells({name: str(cell(value)) for name, value in named.items()})
+    texts = {name: str(cell(value)) for name, value in named.items()}
+    of_the_run: dict[str, Value] = {name: text for name, text in texts.items() if name in BOOKKEEPING}
+    return argument_cells({name: text for name, text in texts.items() if name not in of_the_run}) | of_the_run
 
 
 def _memory(folder: Path, measured: Mapping[str, Value], warnings: list[str]) -> dict[str, Value]:
