@@ -412,3 +412,15 @@ def test_arguments_of_similar_names_have_a_column_each() -> None:
     assert [argument_column(name) for name in ("data", "argument_data", "argument_x", "effective_batch_size")] == [
         *("argument_data", "argument_argument_data", "argument_x", "effective_batch_size")
     ]
+
+
+FORMS = (("a", "b"), "a b", (), "[]", "a", ("a",))
+
+
+def test_a_list_and_a_text_of_the_same_words_are_two_values() -> None:
+    some = [Made(framework=None, arguments={"y": value}, runs=speeds(*SGD)) for value in FORMS]  # type: ignore[dict-item]
+    table = made_table(*(replace(one, baseline={"y": "a b"}) for one in some))
+    written = ["a b", '"a b"', "[]", '"[]"', '"a"', "a"]
+    assert column(table.experiments, "y") == column(table.runs, "y")[::3] == written
+    assert compared(with_baseline(table)) == {(row, 1, 'y="a b"') for row in (0, 2, 3, 4, 5)}
+    assert column(made_table(*some[:1], *some[3:5]).experiments, "y") == ["a b", "[]", "a"]

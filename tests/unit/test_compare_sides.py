@@ -115,6 +115,17 @@ def test_the_key_is_what_makes_an_experiment_and_what_tells_it_from_its_like(tmp
     assert first.arguments["effective_dtype"] == "float32"
 
 
+def test_a_list_and_a_text_of_the_same_words_are_two_experiments(tmp_path: Path) -> None:
+    values: list[str | tuple[str, ...]] = [("a", "b"), "a b", (), "[]"]
+    cells = [
+        (replace(BASE, id=f"full-tiny-00000000000{place}", arguments={**BASE.arguments, "y": value}), value)
+        for place, value in enumerate(values)
+    ]
+    side = read([stored(tmp_path / "r", *((one, [ended(one, 1, tokens_per_s=1.0)]) for one, _ in cells))])
+    assert [entry.key["y"] for entry in side.entries] == ["a b", '"a b"', "[]", '"[]"']
+    assert not any("more than once" in warning for warning in side.warnings)
+
+
 def test_the_last_try_of_a_repeat_counts(tmp_path: Path) -> None:
     runs = [ended(BASE, 1, tokens_per_s=1.0), ended(BASE, 1, attempt=2, tokens_per_s=2.0), failed(BASE, 2)]
     side = read([stored(tmp_path / "r", (BASE, runs))])

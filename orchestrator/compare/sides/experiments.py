@@ -17,7 +17,7 @@ from orchestrator.compare.sides import environment
 from orchestrator.compare.sides.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.files.printable_text import counted
 from orchestrator.records import CaveatKind, Status
-from orchestrator.results.table.rows import Row, Value
+from orchestrator.results.table.rows import Row, Value, both_ways, in_quotes
 
 _NOT_MEASURED = (EFFECTIVE, "provenance_", "measured_", environment.NEIGHBOURS)
 _OF_THE_MACHINE = ("effective_device", "effective_device_name")
@@ -130,8 +130,10 @@ def side(name: str, groups: Iterable[tuple[Sequence[Row], Origin]], warnings: Se
     entries: list[Entry] = []
     not_run: Counter[str] = Counter()
     disturbed: Counter[CaveatKind] = Counter()
-    for rows, origin in groups:
-        runs = [row for row in rows if _was_run(row)]
+    read = list(groups)
+    both = both_ways([row for rows, _ in read for row in rows])
+    for rows, origin in read:
+        runs = [in_quotes(row, both) if both else row for row in rows if _was_run(row)]
         if runs:
             entries.append(entry(runs, origin))
             disturbed.update({caveat.kind for row in _last_attempts(runs) for caveat in row.warnings})

@@ -35,6 +35,7 @@ class Row:
 
     The keys of the first four parts differ, so that all of them can be columns of one row. `ranks` has a row for each training
     process, `devices` a row for each GPU. `baseline` maps an axis to the reference value that the experiment is compared with.
+    `lists` has the columns of the arguments that are lists.
     """
 
     facts: Mapping[str, Value]
@@ -46,6 +47,7 @@ class Row:
     warnings: tuple[Caveat, ...] = ()
     baseline: Mapping[str, Text | None] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
+    lists: frozenset[str] = frozenset()
 
     def flat(self) -> dict[str, Value]:
         return {**self.facts, **self.outcome, **self.arguments, **self.measured}
@@ -64,6 +66,7 @@ def of_run(experiment: Experiment, record: RunRecord) -> Row:
         warnings=record.warnings,
         baseline=experiment.baseline,
         sources=experiment.sources,
+        lists=_lists(experiment.arguments),
     )
 
 
@@ -81,7 +84,35 @@ def of_plan(experiment: Experiment, state: JobState) -> Row:
         outcome=outcome,
         baseline=experiment.baseline,
         sources=experiment.sources,
+        lists=_lists(experiment.arguments),
     )
+
+
+def _lists(arguments: Mapping[str, Text]) -> frozenset[str]:
+    return frozenset(argument_column(name) for name, value in arguments.items() if not isinstance(value, str))
+
+
+def both_ways(all_rows: Sequence[Row]) -> frozenset[tuple[str, Value]]:
+    """Return the arguments, as pairs of name and cell, that are a list in some rows and a text with the same cell in others."""
+    lists = frozenset(name for row in all_rows for name in row.lists)
+    as_list: set[tuple[str, Value]] = set()
+    as_text: set[tuple[str, Value]] = set()
+    for row in all_rows:
+        for name in lists & row.arguments.keys():
+            (as_list if name in row.lists else as_text).add((name, row.arguments[name]))
+    return frozenset(as_list & as_text)
+
+
+def in_quotes(row: Row, both: frozenset[tuple[str, Value]]) -> Row:
+    """Return the row. A text that is also the cell of a list (`both`) gets quotes, so that the two differ."""
+
+    def quoted(name: str, value: Any) -> Any:
+        is_text = isinstance(value, str) and (name, value) in both
+        return json.dumps(value, ensure_ascii=False) if is_text else value
+
+    arguments = {n: value if n in row.lists else quoted(n, value) for n, value in row.arguments.items()}
+    baseline = {axis: quoted(argument_column(axis), value) for axis, value in row.baseline.items()}
+    return replace(row, arguments=arguments, baseline=baseline)
 
 
 def with_versions(all_rows: Sequence[Row]) -> Sequence[Row]:
