@@ -25,7 +25,8 @@ from orchestrator.plan.data import published_models
 from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.argument_values import Doubt, doubt, known, unlikely, wrong
-from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
+from orchestrator.trainers.custom import PROVIDED, placeholders
+from orchestrator.trainers.units import wrong_unit
 
 Found = Iterator[tuple[YamlPath, str]]
 
@@ -273,8 +274,8 @@ def custom(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str,
             yield ("custom", "command", index), message
     for name, source in scenario.custom.metrics.items():
         path = ("custom", "metrics", name)
-        if source.unit is not None and source.unit not in UNITS:
-            yield (*path, "unit"), f"metric {name}: unknown unit {source.unit!r}{suggestion(source.unit, UNITS)}"
+        if source.unit is not None and (cause := wrong_unit(name, source.unit)):
+            yield (*path, "unit"), f"metric {name}: {cause}"
         if scenario.custom.results == "log" and source.pattern is None:
             yield path, f"metric {name}: 'results: log' needs a 'pattern:'; write a regular expression with one group"
         if source.pattern is not None and (wrong := _wrong_pattern(source.pattern)):

@@ -40,6 +40,7 @@ from orchestrator.records import (
 )
 from orchestrator.trainers import instrumented, log_search
 from orchestrator.trainers.trainer import Trainer
+from orchestrator.trainers.units import to_base, unit_of
 
 # Placeholders that need no argument. `gpus` becomes text such as `0,1`, `python` is the interpreter that trains, and `scenario_dir`
 # is the folder of the scenario file.
@@ -57,23 +58,6 @@ _LONGEST_WORD = 1000
 _TAIL_BYTES = 1 << 20
 # The byte-order mark that some editors and PowerShell write before UTF-8 text.
 _BOM = "\ufeff"
-
-_SCALES: Mapping[str, float] = {
-    **{"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60, "h": 3600},
-    **{"B": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
-    **{"KB": 1e3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
-    **{"FLOP/s": 1, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "%": 0.01, "ratio": 1},
-    **{"W": 1, "kW": 1e3, "J": 1, "kJ": 1e3, "Wh": 3600, "kWh": 3.6e6},
-}
-_THINGS = ("tokens", "samples", "steps", "it")
-# Unit → its size in the base unit (seconds, bytes, things per second).
-UNITS: Mapping[str, float] = {
-    **_SCALES,
-    **{f"{thing}/s": 1 for thing in _THINGS},
-    **{f"k{thing}/s": 1e3 for thing in _THINGS},
-    **{f"{thing}/min": 1 / 60 for thing in _THINGS},
-    **dict.fromkeys(_THINGS, 1),
-}
 
 
 class Custom(Trainer):
@@ -217,27 +201,11 @@ def _measurement(name: str, source: MetricSource, raw: object, results: str) -> 
         return Measurement(name=name, value=None, source=results, missing=missing)
     if number is not None:
         return Measurement(name=name, value=base, source=results)
-    word = isinstance(raw, str) and raw.strip() and source.unit is None and _unit_of(name) is None
+    word = isinstance(raw, str) and raw.strip() and source.unit is None and unit_of(name) is None
     if not word or len(str(raw)) > _LONGEST_WORD:
         missing = Caveat(detail=redact(f"{one_line(raw)!r} is not a number"))
         return Measurement(name=name, value=None, source=results, missing=missing)
     return Measurement(name=name, value=str(raw), source=results)
-
-
-def to_base(name: str, number: float, unit: str | None) -> float | None:
-    """Return `number`, converted from `unit` to the unit of the metric `name`. Return None if `unit` is unknown."""
-    if unit is None:
-        return number
-    if unit not in UNITS:
-        return None
-    own, _, _ = (_unit_of(name) or "").partition(" ")  # without "per device"
-    return number * UNITS[unit] / UNITS.get(own, 1)
-
-
-def _unit_of(name: str) -> str | None:
-    from orchestrator.measure.metrics import metric
-
-    return metric(name).unit
 
 
 def _number(raw: object) -> float | int | None:

@@ -11,7 +11,7 @@ from factories import results
 from factories.cases import cases
 
 from orchestrator.records import CustomCommand, Experiment, MetricSource, dump
-from orchestrator.trainers import custom
+from orchestrator.trainers import custom, units
 
 
 def experiment(*command: str, **changes: Any) -> Experiment:
@@ -66,6 +66,25 @@ def test_a_unit_is_converted_to_the_unit_of_the_metric(tmp_path: Path, unit: str
     (tmp_path / "stdout.log").write_text(json.dumps({"tflops_per_s_per_gpu": value}))
     found = read(tmp_path, "stdout", tflops_per_s_per_gpu=MetricSource(unit=unit))
     assert found == {"tflops_per_s_per_gpu": 400}
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "fits"),
+    [
+        ("tokens_per_s", "ktokens/s", True),
+        ("tokens_per_s", "ksamples/s", False),
+        ("peak_allocated_bytes", "GiB", True),
+        ("peak_allocated_bytes", "s", False),
+        ("train_steps_per_second", "it/s", True),
+        ("train_runtime", "ms", True),
+        ("train_runtime", "%", False),
+        ("tflops_per_s_per_gpu", "GFLOP/s", True),
+        ("mfu", "%", True),
+        ("of_my_own", "kWh", True),
+    ],
+)
+def test_a_unit_fits_a_metric_of_the_same_kind(metric: str, unit: str, fits: bool) -> None:
+    assert (unit in units.fitting_units(metric)) is fits
 
 
 def test_a_csv_column_s_last_value(tmp_path: Path) -> None:
