@@ -52,7 +52,7 @@ def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT) -> 
     sections = [
         Section(id="verdict", title="Verdict", body=_verdict(comparison, fail_on)),
         Section(id="charts", title="Charts", body=shell.charts_body(charts)),
-        Section(id="table", title="All rows", body=shell.table_body(constant=[], notes=[note] if left_out else [])),
+        Section(id="table", title="Rows", body=shell.table_body(constant=[], notes=[note] if left_out else [])),
         Section(id="together", title="All experiments together", body=_together(comparison)),
         Section(id="environment", title="Differences of environment", body=_environment(comparison)),
         Section(id="without", title="Without numbers", body=_without_numbers(comparison)),
