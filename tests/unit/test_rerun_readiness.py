@@ -354,7 +354,12 @@ def test_lines_say_what_will_run(folder: Path, tmp_path: Path) -> None:
         f"  3 × {BASE.id} in {folder}",
         f"  3 × {BASE.id} in {other}",
     ]
-    assert contests.gpu_hours(order) == pytest.approx(6 * 12.5 / 3600)
+    assert contests.gpu_hours(order) == 0.0, "they run on CPUs"
+    on_gpus = [
+        replace(turn, ready=replace(turn.ready, experiment=replace(BASE, device=Device.CUDA, num_gpus=2)))
+        for turn in order
+    ]
+    assert contests.gpu_hours(on_gpus) == pytest.approx(2 * 6 * 12.5 / 3600)
     nothing = prepare(comparison([], []))
     assert list(contests.lines(nothing, ())) == [
         "No row of this comparison is inconclusive: there is nothing to run again."
