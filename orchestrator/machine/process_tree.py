@@ -280,3 +280,5 @@ def _gone(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+    except psutil.AccessDenied:  # a process of another user, whose state is hidden
+        return False

@@ -49,9 +49,8 @@ def note(
     own_path = folder / f"{digest[:12]}.json"
     kept: dict[str, list[str]] = {}
     replaced = []
-    for path, entry in sorted(
-        _entries(folder), key=lambda pair: pair[0] == own_path
-    ):  # the own request decides, so it is last
+    # This call's own earlier request decides, so it comes last.
+    for path, entry in sorted(_entries(folder), key=lambda pair: pair[0] == own_path):
         if not _is_of(entry, place):
             continue
         scenarios = {name: ids for name, ids in entry["scenarios"].items() if name in names}
