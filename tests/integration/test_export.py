@@ -325,6 +325,14 @@ def test_what_is_not_to_be_believed_is_left_out_and_said(campaign: Path, tmp_pat
     )
 
 
+def test_a_failed_repeat_that_is_no_longer_requested_is_left_out_and_said(campaign: Path) -> None:
+    file = campaign / "experiments" / LORA.id / "experiment.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "repeats": 1}))
+    found = reading.read(campaign)
+    assert [run.status for run in found.runs] == [Status.OK, Status.OK], "a surplus ok run counts"
+    assert any("r3-t1 did not end ok and is left out" in said for said in found.warnings)
+
+
 def test_a_results_folder_of_the_reference_is_handed_over_too(tmp_path: Path) -> None:
     folder = tmp_path / "theirs" / "exp_0"
     folder.mkdir(parents=True)

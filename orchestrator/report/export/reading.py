@@ -63,7 +63,8 @@ def _of_store(store: Store, warnings: list[str], masked: Masked) -> Iterator[Tra
     warnings += contents.warnings
     for stored in contents.experiments:
         if stored.experiment.id not in contents.removed:
-            for job, record, row in foreign_rows.run_rows(stored, warnings) or ():
+            requested = stored.without_failed_surplus(warnings)
+            for job, record, row in foreign_rows.run_rows(requested, warnings) or ():
                 yield _of_record(job, record, row, masked)
 
 
