@@ -23,7 +23,8 @@ class StoredRun:
         No call tries such a run again, so it must not count as a failure. A surplus run that ended ok is a measurement like others.
         """
         ended_ok = self.record is not None and self.record.status is Status.OK
-        return self.job.repeat > experiment.most_repeats and self.state is JobState.ENDED and not ended_ok
+        is_over = self.state in (JobState.ENDED, JobState.LOST)
+        return self.job.repeat > experiment.most_repeats and is_over and not ended_ok
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +45,7 @@ class StoredExperiment:
         for run in self.runs:
             if run.job.repeat in ok or not run.is_failed_surplus(self.experiment):
                 kept.append(run)
-            elif run.record is not None:  # an unreadable record has its own warning
+            elif run.record is not None or run.state is JobState.LOST:  # an unreadable record has its own warning
                 named.append(run.job.name)
         if named:
             shown = ", ".join([*named[:NAMED], *(["…"] if len(named) > NAMED else [])])

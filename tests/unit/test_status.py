@@ -100,10 +100,12 @@ def test_the_next_look_sees_what_came_to_be(store: Store) -> None:
 def test_a_failed_repeat_that_is_no_longer_requested_is_in_no_state(tmp_path: Path) -> None:
     ok = [ended(A, repeat) for repeat in (1, 2, 3, 5)]
     store = Store(stored(tmp_path / "r", (A, [*ok, failed(A, 4), replace(failed(A, 6), status=Status.CANCELLED)])))
+    of_the_dead(claimed(store, A, 7))
     seen = Reader(store).look()
     assert states(seen, A.id) == {repeat: (DONE, 1) for repeat in (1, 2, 3, 5)} and seen.is_over()
-    store.add([replace(A, repeats=4)])
-    assert states(Reader(store).look(), A.id)[4] == (FAILED, 1), "it is a failure again once it is requested"
+    store.add([replace(A, repeats=7)])
+    again = states(Reader(store).look(), A.id)
+    assert (again[4], again[7]) == ((FAILED, 1), (LOST, 1)), "they are failed and lost again once they are requested"
 
 
 def test_any_number_of_looks_tell_what_one_look_tells(store: Store) -> None:

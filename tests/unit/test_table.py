@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from factories.cases import document
+from factories.claimed_runs import claimed, of_the_dead
 from factories.results import BASE, ended, failed, stored
 from factories.tables import Made, made_table
 from hypothesis import given
@@ -63,10 +64,12 @@ def test_a_failed_repeat_that_is_no_longer_requested_is_no_failure_and_is_named(
     ok = [ended(BASE, repeat, tokens_per_s=1000.0 + repeat) for repeat in (1, 2, 3, 5)]
     cancelled = replace(failed(BASE, 6), status=Status.CANCELLED)
     root = stored(tmp_path / "r", (BASE, [*ok, failed(BASE, 4), cancelled, failed(BASE, 7), ended(BASE, 7, attempt=2)]))
+    of_the_dead(claimed(Store.resume(root), BASE, 8))
     table = load([root])
     assert table.experiments.iloc[0][["status", "runs", "runs_ok"]].tolist() == ["ok", 5, 5], "a surplus ok run counts"
     assert table.warnings == (
-        f"{BASE.id}: r4-t1, r6-t1 did not end ok and are left out, because repeats: now asks for 3; the files stay in the folder",
+        f"{BASE.id}: r4-t1, r6-t1, r8-t1 did not end ok and are left out, because repeats: now asks for 3; "
+        "the files stay in the folder",
     )
     third = load([stored(tmp_path / "requested", (BASE, [*ok[:2], failed(BASE, 3)]))])
     assert third.experiments["status"].tolist() == ["failed"]
