@@ -46,6 +46,14 @@ class Sample:
     never_steady: bool = False
 
 
+def in_order(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs in the order of their start. If a start is unknown, the order is that of the repeats."""
+    starts = [run.started_at for run in runs if run.started_at is not None]
+    if len(starts) < len(runs):
+        return sorted(runs, key=lambda run: run.repeat)
+    return [run for _, run in sorted(zip(starts, runs, strict=True), key=lambda pair: pair[0])]
+
+
 def without_cold_runs(samples: Sequence[Sample], *, by_campaign: bool) -> tuple[list[Sample], list[str]]:
     """Return the samples without cold first runs, and sentences about metrics for which the whole campaign has cold first runs.
 

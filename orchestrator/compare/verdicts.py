@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
-from orchestrator.compare.cold_runs import Sample, without_cold_runs
+from orchestrator.compare.cold_runs import Sample, in_order, without_cold_runs
 from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.compare.fleet import fleet, one_after_the_other
 from orchestrator.compare.judging import Measured, measure, p_value, row, with_shared_noise
@@ -191,7 +191,7 @@ def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[
 
 
 def _samples(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Sample]:
-    base, new = map(_in_order, _runs(pair))
+    base, new = map(in_order, _runs(pair))
     held = [rule for rule in judged if any(rule.metric in run.numbers for run in (*base, *new))]
     return [
         Sample(
@@ -203,14 +203,6 @@ def _samples(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Sample]:
         )
         for rule in (held if rules.metrics else one_headline(held))
     ]
-
-
-def _in_order(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs in the order of their start. If a start is unknown, the order is that of the repeats."""
-    starts = [run.started_at for run in runs if run.started_at is not None]
-    if len(starts) < len(runs):
-        return sorted(runs, key=lambda run: run.repeat)
-    return [run for _, run in sorted(zip(starts, runs, strict=True), key=lambda pair: pair[0])]
 
 
 def _rows(pairs: Sequence[Pair], judgements: Sequence[Judgement], rules: Rules) -> list[Row]:

@@ -332,8 +332,18 @@ def test_a_cold_first_repeat_is_left_out_and_hides_no_step(tmp_path: Path) -> No
     assert series.without_first and {point.runs for point in series.points} == {2}
     assert [(step.at, step.kind) for step in series.steps] == [(9, Kind.WORSE)]
     (said,) = found.warnings
-    assert said.startswith("the first repeat is left out of 1 series, because it was the slowest in most campaigns")
-    assert "The first repeat is left out" in trend_page(found) and ",2,first repeat," in as_csv.points(found)
+    assert said.startswith("the first run is left out of 1 series, because it was the slowest in most campaigns")
+    assert "The first run is left out" in trend_page(found) and ",2,first run," in as_csv.points(found)
+
+
+def test_the_first_run_is_the_first_in_time(tmp_path: Path) -> None:
+    """Repeat 1 was cancelled, and was tried again after the others."""
+    for day in range(12):
+        records = measured(BASELINE, day, [1000.0 + day, 900.0, 1001.0])
+        later = replace(records[0], attempt=2, started_at=records[2].started_at + 100)
+        stored(tmp_path / f"{day:02}", (BASELINE, [later, *records[1:]]))
+    series = only(history(tmp_path))
+    assert series.without_first and series.points[0].value == pytest.approx(1000.5)
 
 
 def test_a_first_repeat_that_is_like_the_others_stays(tmp_path: Path) -> None:

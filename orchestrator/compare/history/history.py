@@ -72,7 +72,7 @@ class Step:
 class Series:
     """A metric of an experiment over its campaigns, oldest first. `id` is the experiment's id in the last campaign, or None.
 
-    `suspicious` has steps that noise may show too often among so many series. `without_first` means that the first repeat is left
+    `suspicious` has steps that noise may show too often among so many series. `without_first` means that the first run is left
     out in all campaigns, because it was the slowest in most of them.
     """
 

@@ -1,7 +1,8 @@
 """The runs of a metric in each campaign: which of them count, the campaign's value, and the noise between runs. Pure.
 
-In many campaigns the first repeat is slow, because caches are cold. If it were counted as noise, steps would be hidden. So the mean
-of each repeat does not count as noise. If the first repeat is the slowest in most campaigns, it is left out.
+In many campaigns the first run is slow, because caches are cold. If it were counted as noise, steps would be hidden. So the mean
+of the runs with the same place in time does not count as noise. If the first run is the slowest in most campaigns, it is left out.
+The first run need not be of the first repeat: a repeat that was cancelled or failed is tried again after the others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
+from orchestrator.compare.cold_runs import in_order
 from orchestrator.compare.comparison import Entry
 from orchestrator.compare.rules import Rule
 from orchestrator.measure import intervals
@@ -21,10 +23,10 @@ from orchestrator.measure.metrics import Direction, Judged
 
 Key = TypeVar("Key", bound=Hashable)
 
-# The values of one campaign, from repeat to value.
+# The values of one campaign. A key is the place of a run among all runs of the campaign, in the order of time.
 Runs = Mapping[int, float]
 
-# The first repeat is left out if it would be the slowest so often by chance with a probability below this level.
+# The first run is left out if it would be the slowest so often by chance with a probability below this level.
 COLD_LEVEL = 0.005
 
 # If nights or experiments are missing, an additive fit needs several rounds. It stops at this change, or after this many rounds.
@@ -33,7 +35,7 @@ _SETTLED, _ROUNDS = 1e-10, 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """The runs that count, one dict for each campaign. `without_first` means that the first repeats are left out."""
+    """The runs that count, one dict for each campaign. `without_first` means that the first runs are left out."""
 
     campaigns: tuple[Runs, ...]
     without_first: bool
@@ -42,17 +44,22 @@ class Kept:
 def kept(entries: Sequence[Entry], rule: Rule) -> Kept:
     """Return the runs of a metric that count in each campaign. A campaign without such a run has an empty dict."""
     campaigns = [
-        {run.repeat: run.numbers[rule.metric] for run in entry.runs if rule.metric in run.numbers} for entry in entries
+        {
+            place: run.numbers[rule.metric]
+            for place, run in enumerate(in_order(entry.runs))
+            if rule.metric in run.numbers
+        }
+        for entry in entries
     ]
-    first = min((repeat for runs in campaigns for repeat in runs), default=0)
+    first = min((place for runs in campaigns for place in runs), default=0)
     if not first_is_cold(campaigns, first=first, rule=rule):
         return Kept(campaigns=tuple(campaigns), without_first=False)
-    rest = ({repeat: value for repeat, value in runs.items() if repeat != first} for runs in campaigns)
+    rest = ({place: value for place, value in runs.items() if place != first} for runs in campaigns)
     return Kept(campaigns=tuple(rest), without_first=True)
 
 
 def first_is_cold(campaigns: Sequence[Runs], *, first: int, rule: Rule) -> bool:
-    """Return whether the first repeat is the slowest in most campaigns, and more often than by chance (binomial test)."""
+    """Return whether the first run is the slowest in most campaigns, and more often than by chance (binomial test)."""
     if rule.judged is not Judged.TEST:
         return False
     slowest = min if rule.direction is Direction.HIGHER else max
@@ -88,19 +95,19 @@ def mean(values: Sequence[float]) -> tuple[float, Interval | None]:
 
 
 def variance_of_a_run(campaigns: Sequence[Runs]) -> float:
-    """Return the variance of the metric's logarithm between runs of one campaign, without the mean of each repeat.
+    """Return the variance of the metric's logarithm between runs of one campaign, without the mean of each place.
 
     It is pooled over all campaigns, because one campaign has too few runs.
     """
     logs = {
-        (campaign, repeat): math.log(value)
+        (campaign, place): math.log(value)
         for campaign, runs in enumerate(campaigns)
         if len(runs) > 1 and min(runs.values()) > 0
-        for repeat, value in runs.items()
+        for place, value in runs.items()
     }
-    by_campaign, by_repeat = additive(logs)
-    degrees = len(logs) - len(by_campaign) - len(by_repeat) + 1
-    squares = math.fsum((log - by_campaign[row] - by_repeat[column]) ** 2 for (row, column), log in logs.items())
+    by_campaign, by_place = additive(logs)
+    degrees = len(logs) - len(by_campaign) - len(by_place) + 1
+    squares = math.fsum((log - by_campaign[row] - by_place[column]) ** 2 for (row, column), log in logs.items())
     return squares / degrees if degrees > 0 else 0.0
 
 

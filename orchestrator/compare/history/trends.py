@@ -85,14 +85,14 @@ def history(
 
 
 def _left_out(shortened: int, courses: Sequence[Course]) -> Iterator[str]:
-    """Yield sentences about losses and first repeats that are left out."""
+    """Yield sentences about losses and first runs that are left out."""
     if shortened:
         yield f"losses of runs that ended early at different steps are not followed ({shortened} experiment(s))"
     cold = [f"{course.series.label} ({course.series.metric})" for course in courses if course.series.without_first]
     if cold:
         more = [f"and {len(cold) - MOST_NAMED} more"] if len(cold) > MOST_NAMED else []
         yield (
-            f"the first repeat is left out of {counted(len(cold), 'series', 'series')}, because it was the slowest in most "
+            f"the first run is left out of {counted(len(cold), 'series', 'series')}, because it was the slowest in most "
             f"campaigns: {', '.join([*cold[:MOST_NAMED], *more])}"
         )
 

@@ -26,7 +26,7 @@ STEPS = (
 def points(history: History) -> str:
     """Return the CSV file of the points.
 
-    `level` is the fitted level. `left_out` says that the first repeat does not count. `changes` lists the differences from the
+    `level` is the fitted level. `left_out` says that the first run does not count. `changes` lists the differences from the
     previous campaign. After these columns, there is a column for each name of an experiment's key.
     """
     keys = dict.fromkeys(name for series in wording.every_series(history) for name in series.key if name not in POINTS)
@@ -56,7 +56,7 @@ def _point(history: History, series: Series, point: Point) -> Mapping[str, Value
         "low": point.interval.low if point.interval else None,
         "high": point.interval.high if point.interval else None,
         "runs": point.runs,
-        "left_out": "first repeat" if series.without_first else None,
+        "left_out": "first run" if series.without_first else None,
         "level": point.level,
     }
 

@@ -248,5 +248,5 @@ def _summary(series: Series) -> str:
         for sort, word in {"steps": "", "drifts": "slow drift, ", "suspicious": "suspicious, "}.items()
         for step in getattr(series, sort)
     ]
-    cold = " The first repeat is left out: it was the slowest in most campaigns." if series.without_first else ""
+    cold = " The first run is left out: it was the slowest in most campaigns." if series.without_first else ""
     return f"{len(series.points)} campaigns; the last has {last}; {', '.join(changes) or 'no step'}.{cold}"
