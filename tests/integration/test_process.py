@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 
+import psutil
 import pytest
 from factories.control_groups import small_group
 from trees import lives, pids, tree_program, wait_for, wait_until
@@ -181,6 +182,26 @@ def test_a_capture_that_takes_too_long_leaves_no_process(tmp_path):
     with pytest.raises(LaunchError, match="no answer"):
         process.capture(["sh", "-c", script], 1.0)
     wait_until(lambda: not lives(int(noted.read_text())), timeout_s=10)
+
+
+class Hidden(psutil.Process):
+    """A living process of ours that hides its state, as a process of another user may."""
+
+    def status(self):
+        super().status()
+        raise psutil.AccessDenied(self.pid)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_process_whose_state_is_hidden_counts_as_living_and_is_ended(tmp_path):
+    program = tree_program(tmp_path)
+    with subprocess.Popen([sys.executable, program, tmp_path, "0"], env={**os.environ, "STUBBORN": "1"}) as child:
+        wait_for(tmp_path / "pid-0")
+        try:
+            process_tree.end([Hidden(child.pid)], root=child, first=signal.SIGINT)
+            assert child.returncode == -signal.SIGKILL
+        finally:
+            child.kill()
 
 
 @pytest.mark.usefixtures("impatient")
