@@ -37,7 +37,7 @@ def pair(base: Side, new: Side, *, by: Sequence[str] = (), ignore: Sequence[str]
     `by` has the names of the key, and replaces the default. `ignore` has the facts of the environment that may differ, or `all`.
     Raise SelectionError for a name that no side has.
     """
-    keys.refuse_unknown(by, (base.entries, new.entries))
+    by = keys.named(by, (base.entries, new.entries))
     entries = (*base.entries, *new.entries)
     allowed = {ALL, *environment.DISQUALIFYING, *(name for entry in entries for name in entry.environment)}
     for name in ignore:

@@ -262,6 +262,19 @@ def test_names_that_no_side_has_are_refused() -> None:
         pair(side(entry()), side(entry()), ignore=("gpus",))
 
 
+@pytest.mark.parametrize("facts", [{}, {"data": "x"}])
+def test_by_takes_the_own_name_of_an_argument_that_is_named_like_a_fact(facts: Mapping[str, Value]) -> None:
+    base, new = (
+        side(*(entry(arguments={"argument_data": value, "size": size + value}, around=facts) for value in values))
+        for values, size in (("ab", "1"), ("ba", "2"))
+    )
+    pairs = pair(base, new, by=("data",))
+    assert [one.new and one.new.arguments["argument_data"] for one in pairs] == ["a", "b"]
+    assert pairs == pair(base, new, by=("argument_data",))
+    other = side(*(replace(one, environment={"data": "y"}) for one in new.entries))
+    assert all(one.base and one.new for one in pair(base, other, by=("data",))), "another data set pairs no less"
+
+
 def test_sides_that_know_no_name_in_common_pair_nothing() -> None:
     micro = read([GOLDEN / "compare" / "pytest_benchmark.json"])
     assert all(one.base is None or one.new is None for one in pair(side(entry()), micro))

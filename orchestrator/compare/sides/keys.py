@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from orchestrator.compare.comparison import Entry
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES
-from orchestrator.results.table.rows import Value
+from orchestrator.results.table.rows import Value, columns_named
 
 Group = tuple[str | float | None, ...]
 Form = Callable[[Value], str | float | None]
@@ -99,13 +100,25 @@ def groups(entries: Iterable[Entry], names: Sequence[str], form: Form = canonica
     return by_values
 
 
-def refuse_unknown(by: Sequence[str], sides: Sequence[Sequence[Entry]]) -> None:
-    """Raise SelectionError for a name that no entry of a side has. A side without entries is ignored."""
-    for entries in filter(None, sides):
-        allowed = {name for entry in entries for name in cells(entry)}
-        for name in by:
-            if name not in allowed:
-                raise SelectionError(f"--by: no experiment has {name!r}{suggestion(name, allowed)}")
+def named(by: Sequence[str], sides: Sequence[Sequence[Entry]]) -> tuple[str, ...]:
+    """Return the names that the words of `--by` mean. As in a report, an argument may be called by its own name.
+
+    Raise SelectionError for a word that means no name of any entry of a side. A side without entries is ignored.
+    """
+    known = [[cells(entry) for entry in entries] for entries in sides if entries]
+    names = []
+    for word in by if known else ():
+        allowed = set.intersection(*({name for cell in side for name in cell} for side in known))
+        found = columns_named(word, allowed, partial(_varies, known))
+        if not found:
+            raise SelectionError(f"--by: no experiment has {word!r}{suggestion(word, allowed)}")
+        names.append(found[0])
+    return tuple(names)
+
+
+def _varies(sides: Iterable[Iterable[Mapping[str, Value]]], name: str) -> bool:
+    """Return whether a name has several values within a side."""
+    return any(len({exact(cell.get(name)) for cell in side}) > 1 for side in sides)
 
 
 def distinctive(entry: Entry) -> dict[str, Value]:

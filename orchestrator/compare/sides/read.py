@@ -54,8 +54,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
     with gc_pause.left_alone():
         sides = [replace(side, name=redact(side.name)) for side in map(_place, places)]
         entries = _pooled([side.entries for side in sides])
-        keys.refuse_unknown(by, [entries])
-        keyed, alike = _keyed(entries, by)
+        keyed, alike = _keyed(entries, keys.named(by, [entries]))
     name = ", ".join(side.name for side in sides)
     warnings = [f"{side.name}: {warning}" for side in sides for warning in _bounded(side.warnings)]
     warnings += [f"{name}: {warning}" for warning in (*_copied(sides, entries), *alike, *_mixed(entries))]

@@ -19,15 +19,15 @@ from orchestrator.errors import SelectionError, suggestion
 from orchestrator.results.table.aggregate import baseline_of
 from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES, column, for_people
 from orchestrator.results.table.references import (
+    COLUMN_OF,
     FACTS,
     FRAMEWORK,
     GLOBAL_BATCH,
     Reference,
-    columns_of,
     is_number,
     reference_to,
 )
-from orchestrator.results.table.rows import ARGUMENT_FACTS, PREFIX, Value
+from orchestrator.results.table.rows import ARGUMENT_FACTS, PREFIX, Value, columns_named
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
@@ -64,7 +64,7 @@ def references(table: ResultsTable, named: Iterable[str]) -> tuple[Reference, ..
 
 
 def _reference(table: ResultsTable, text: str) -> Reference:
-    frameworks, axes = _values(table, FRAMEWORK), _axes(table)
+    frameworks, axes, known = _values(table, FRAMEWORK), _axes(table), _Known(table)
     names = [name.removeprefix(PREFIX) for name in axes if len({*column(table.experiments, name)}) > 1]
     name, equals, value = text.partition("=")
     if text in frameworks or not equals:
@@ -72,11 +72,10 @@ def _reference(table: ResultsTable, text: str) -> Reference:
             hint = f"; write {text}=VALUE" if text in names else suggestion(text, frameworks)
             raise SelectionError(f"--baseline {text}: no experiment has this framework{hint}")
         return Reference(axis=FRAMEWORK, value=text)
-    wanted = [Reference(axis=axis, value=value) for axis in columns_of(name) if axis in axes]
+    columns = columns_named(COLUMN_OF.get(name, name), axes, lambda name: len({*known.column(name)}) > 1)
+    wanted = [Reference(axis=axis, value=value) for axis in columns]
     if not wanted:
         raise SelectionError(f"--baseline {text}: no experiment has {name!r}{suggestion(name, names)}")
-    wanted.sort(key=lambda one: len({*column(table.experiments, one.axis)}) == 1)  # an axis has several values
-    known = _Known(table)
     found = next(filter(None, (_in_table(known, one) for one in wanted)), None)
     if found is None:
         values = _values(table, wanted[0].axis)

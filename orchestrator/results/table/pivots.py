@@ -16,7 +16,7 @@ from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import METRICS, Show, metric, show
 from orchestrator.results.table.aggregate import mean
 from orchestrator.results.table.column_choice import DETAILS, cells, matches, no_such, number
-from orchestrator.results.table.rows import Value, argument_column
+from orchestrator.results.table.rows import Value, columns_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,16 +138,11 @@ def _headline(frame: pd.DataFrame, option: str) -> str:
 def _columns_of(frame: pd.DataFrame, words: Iterable[str], option: str) -> list[str]:
     names = [word.strip() for word in words]
     known = [str(name) for name in frame.columns]
-    for name in names:
-        if name not in known and argument_column(name) not in known:
+    columns = [columns_named(name, known, lambda column: len({*cells(frame[column])}) > 1) for name in names]
+    for name, found in zip(names, columns, strict=True):
+        if not found:
             raise SelectionError(f"{option}: {no_such(name, known)}")
-    return list(dict.fromkeys(_varying_column(frame, name) for name in names))
-
-
-def _varying_column(frame: pd.DataFrame, name: str) -> str:
-    """Return the column of this name, or the column of the argument of this name if only that one varies."""
-    known = [column for column in (name, argument_column(name)) if column in frame]
-    return next((column for column in known if len({*cells(frame[column])}) > 1), known[0])
+    return list(dict.fromkeys(found[0] for found in columns))
 
 
 def _numbers(frame: pd.DataFrame, name: str, asked: str) -> list[float | None]:

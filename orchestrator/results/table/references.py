@@ -18,7 +18,7 @@ FACTS = (
     *("results", "scenario", "model_name_or_path", "num_gpus", "device", "trainer", "python", "data", "monitors"),
     "sources",
 )
-_COLUMN_OF = {"effective_batch_size": GLOBAL_BATCH}
+COLUMN_OF = {"effective_batch_size": GLOBAL_BATCH}
 _UNSET = ("null", "none", "")
 
 
@@ -72,15 +72,11 @@ def of_scenario(baseline: Mapping[str, Text | None], arguments: Collection[str])
 
 
 def _column_of(axis: str, arguments: Collection[str]) -> str:
-    return next((name for name in columns_of(axis) if name in arguments), columns_of(axis)[-1])
-
-
-def columns_of(axis: str) -> tuple[str, ...]:
-    """Return the columns that may be meant by the name of an axis: that of an argument, then that of a fact."""
-    if axis in _COLUMN_OF:
-        return (_COLUMN_OF[axis],)
-    is_column = axis in (*FACTS, GLOBAL_BATCH, FRAMEWORK) or axis.startswith(PREFIX)
-    return tuple(dict.fromkeys((argument_column(axis), *((axis,) if is_column else ()))))
+    """Return the column of a scenario's axis: that of the argument of this name, else that of the fact of this name."""
+    if axis in COLUMN_OF:
+        return COLUMN_OF[axis]
+    is_fact = axis in (*FACTS, GLOBAL_BATCH, FRAMEWORK) and argument_column(axis) not in arguments
+    return axis if is_fact else argument_column(axis)
 
 
 def is_number(text: str) -> bool:

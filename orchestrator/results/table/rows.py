@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -167,6 +167,15 @@ def argument_cell(value: Text) -> str:
 def argument_column(name: str) -> str:
     """Return the column of an argument: its name. If a different column has that name, add the prefix `argument_`."""
     return f"{PREFIX}{name}" if _is_taken(name) else name
+
+
+def columns_named(name: str, known: Collection[str], varies: Callable[[str], bool]) -> list[str]:
+    """Return the columns that a user may mean by a name, the likeliest first.
+
+    These are the column of this name, and the column of the argument of this name. A column that varies comes first.
+    """
+    columns = [column for column in dict.fromkeys((name, argument_column(name))) if column in known]
+    return sorted(columns, key=lambda column: not varies(column))
 
 
 def _is_taken(name: str) -> bool:
