@@ -414,6 +414,14 @@ def test_arguments_of_similar_names_have_a_column_each() -> None:
     ]
 
 
+def test_an_empty_text_and_no_value_are_two_values() -> None:
+    some = [Made(framework=None, arguments=given, runs=speeds(*SGD)) for given in ({}, {"y": ""})]
+    table = made_table(*(replace(one, baseline={"y": ""}) for one in some))
+    assert column(table.experiments, "y") == [None, '""']
+    assert compared(with_baseline(table)) == {(0, 1, 'y=""')}
+    assert compared(with_baseline(table, ["y=null"])) == {(1, 0, "y=null")}
+
+
 FORMS = (("a", "b"), "a b", (), "[]", "a", ("a",))
 
 

@@ -126,6 +126,16 @@ def test_a_list_and_a_text_of_the_same_words_are_two_experiments(tmp_path: Path)
     assert not any("more than once" in warning for warning in side.warnings)
 
 
+def test_an_empty_text_and_no_value_are_two_experiments(tmp_path: Path) -> None:
+    cells = [
+        replace(BASE, id=f"full-tiny-{n:012}", arguments={**BASE.arguments, **y}) for n, y in enumerate([{}, {"y": ""}])
+    ]
+    side = read([stored(tmp_path / "r", *((one, [ended(one, 1, tokens_per_s=1.0)]) for one in cells))])
+    assert [entry.key["y"] for entry in side.entries] == [None, '""']
+    assert [entry.label.rpartition(" · ")[2] for entry in side.entries] == ["1 process", 'y=""']
+    assert not any("more than once" in warning for warning in side.warnings)
+
+
 def test_the_last_try_of_a_repeat_counts(tmp_path: Path) -> None:
     runs = [ended(BASE, 1, tokens_per_s=1.0), ended(BASE, 1, attempt=2, tokens_per_s=2.0), failed(BASE, 2)]
     side = read([stored(tmp_path / "r", (BASE, runs))])

@@ -160,8 +160,8 @@ def argument_cells(arguments: Mapping[str, Text]) -> dict[str, Value]:
 
 
 def argument_cell(value: Text) -> str:
-    """Return the cell of an argument's value."""
-    return " ".join(as_items(value)) if value != () else "[]"
+    """Return the cell of an argument's value. It is never empty, because an empty cell is a missing value."""
+    return " ".join(as_items(value)) or json.dumps(value)
 
 
 def argument_column(name: str) -> str:
