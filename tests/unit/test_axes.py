@@ -428,7 +428,25 @@ FORMS = (("a", "b"), "a b", (), "[]", "a", ("a",))
 def test_a_list_and_a_text_of_the_same_words_are_two_values() -> None:
     some = [Made(framework=None, arguments={"y": value}, runs=speeds(*SGD)) for value in FORMS]  # type: ignore[dict-item]
     table = made_table(*(replace(one, baseline={"y": "a b"}) for one in some))
-    written = ["a b", '"a b"', "[]", '"[]"', '"a"', "a"]
+    written = ['["a", "b"]', '"a b"', "[]", '"[]"', '"a"', '["a"]']
     assert column(table.experiments, "y") == column(table.runs, "y")[::3] == written
     assert compared(with_baseline(table)) == {(row, 1, 'y="a b"') for row in (0, 2, 3, 4, 5)}
     assert column(made_table(*some[:1], *some[3:5]).experiments, "y") == ["a b", "[]", "a"]
+
+
+def test_lists_of_the_same_words_are_two_values() -> None:
+    lists = ("a", "b c"), ("a b", "c"), ("a",)
+    some = [Made(framework=None, arguments={"y": value}, runs=speeds(*SGD)) for value in lists]  # type: ignore[dict-item]
+    table = made_table(*(replace(one, baseline={"y": lists[1]}) for one in some))
+    written = ['["a", "b c"]', '["a b", "c"]', "a"]
+    assert column(table.experiments, "y") == written
+    assert compared(with_baseline(table)) == {(row, 1, f"y={written[1]}") for row in (0, 2)}
+
+
+WORDS = st.text('a "[]\\,', max_size=6)
+
+
+@given(st.sets(WORDS | st.lists(WORDS, max_size=3).map(tuple), max_size=6))
+def test_two_values_never_have_the_same_cell(values: set[str | tuple[str, ...]]) -> None:
+    some = [Made(framework=None, arguments={"y": value}, runs=speeds(*SGD)) for value in values]  # type: ignore[dict-item]
+    assert len({*column(made_table(*some).experiments, "y")}) == len(values)

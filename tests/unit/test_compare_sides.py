@@ -122,7 +122,7 @@ def test_a_list_and_a_text_of_the_same_words_are_two_experiments(tmp_path: Path)
         for place, value in enumerate(values)
     ]
     side = read([stored(tmp_path / "r", *((one, [ended(one, 1, tokens_per_s=1.0)]) for one, _ in cells))])
-    assert [entry.key["y"] for entry in side.entries] == ["a b", '"a b"', "[]", '"[]"']
+    assert [entry.key["y"] for entry in side.entries] == ['["a", "b"]', '"a b"', "[]", '"[]"']
     assert not any("more than once" in warning for warning in side.warnings)
 
 

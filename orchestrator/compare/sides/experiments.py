@@ -17,7 +17,7 @@ from orchestrator.compare.sides import environment
 from orchestrator.compare.sides.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.files.printable_text import counted
 from orchestrator.records import CaveatKind, Status
-from orchestrator.results.table.rows import Row, Value, both_ways, in_quotes
+from orchestrator.results.table.rows import Row, Value, ambiguous, in_json
 
 _NOT_MEASURED = (EFFECTIVE, "provenance_", "measured_", environment.NEIGHBOURS)
 _OF_THE_MACHINE = ("effective_device", "effective_device_name")
@@ -131,9 +131,9 @@ def side(name: str, groups: Iterable[tuple[Sequence[Row], Origin]], warnings: Se
     not_run: Counter[str] = Counter()
     disturbed: Counter[CaveatKind] = Counter()
     read = list(groups)
-    both = both_ways([row for rows, _ in read for row in rows])
+    several = ambiguous(row for rows, _ in read for row in rows)
     for rows, origin in read:
-        runs = [in_quotes(row, both) if both else row for row in rows if _was_run(row)]
+        runs = [in_json(row, several) if several else row for row in rows if _was_run(row)]
         if runs:
             entries.append(entry(runs, origin))
             disturbed.update({caveat.kind for row in _last_attempts(runs) for caveat in row.warnings})

@@ -19,8 +19,8 @@ again.
 
 The column `id` is in all four files. Files have base units at full precision. An empty cell is a missing value, not
 zero. Every argument of the trainer is a column too, under its own name, as the text that the trainer received. List
-items are separated by blanks, `[]` is an empty list, and `""` is an empty text. If an argument is a list in one
-experiment and the same words as one text in another, the text is in quotes (`"a b"`).
+items are separated by blanks, `[]` is an empty list, and `""` is an empty text. If two values of an argument would have
+the same cell, such as a list and a text of the same words, they are written as in JSON: `["a", "b"]` and `"a b"`.
 If another column already has the name of an argument, the
 argument's column is `argument_<name>`. This is also the column of the arguments `run_name` and `logging_dir`, and of
 arguments whose names begin with `effective_`, `provenance_` or `measured_`. `--baseline`, `--pivot`, `--group-by`

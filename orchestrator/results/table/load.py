@@ -91,8 +91,8 @@ def of_rows(
 ) -> ResultsTable:
     """Return the table of these rows."""
     all_rows = rows.with_versions(all_rows)
-    both = rows.both_ways(all_rows)
-    all_rows = [rows.in_quotes(row, both) for row in all_rows] if both else all_rows
+    several = rows.ambiguous(all_rows)
+    all_rows = [rows.in_json(row, several) for row in all_rows] if several else all_rows
     arguments = frozenset(name for row in all_rows for name in row.arguments)
     return ResultsTable(
         runs=frame_of([row.flat() for row in all_rows if "repeat" in row.outcome], arguments),

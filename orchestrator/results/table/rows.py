@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -35,7 +36,8 @@ class Row:
 
     The keys of the first four parts differ, so that all of them can be columns of one row. `ranks` has a row for each training
     process, `devices` a row for each GPU. `baseline` maps an axis to the reference value that the experiment is compared with.
-    `lists` has the columns of the arguments that are lists.
+    `given` maps the column of an argument to its value, because a list and a text may have the same cell. It is empty for a row of
+    a file that has only cells.
     """
 
     facts: Mapping[str, Value]
@@ -47,7 +49,7 @@ class Row:
     warnings: tuple[Caveat, ...] = ()
     baseline: Mapping[str, Text | None] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
-    lists: frozenset[str] = frozenset()
+    given: Mapping[str, Text] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Value]:
         return {**self.facts, **self.outcome, **self.arguments, **self.measured}
@@ -66,7 +68,7 @@ def of_run(experiment: Experiment, record: RunRecord) -> Row:
         warnings=record.warnings,
         baseline=experiment.baseline,
         sources=experiment.sources,
-        lists=_lists(experiment.arguments),
+        given=_given(experiment.arguments),
     )
 
 
@@ -84,35 +86,46 @@ def of_plan(experiment: Experiment, state: JobState) -> Row:
         outcome=outcome,
         baseline=experiment.baseline,
         sources=experiment.sources,
-        lists=_lists(experiment.arguments),
+        given=_given(experiment.arguments),
     )
 
 
-def _lists(arguments: Mapping[str, Text]) -> frozenset[str]:
-    return frozenset(argument_column(name) for name, value in arguments.items() if not isinstance(value, str))
+def _given(arguments: Mapping[str, Text]) -> dict[str, Text]:
+    return {argument_column(name): value for name, value in arguments.items()}
 
 
-def both_ways(all_rows: Sequence[Row]) -> frozenset[tuple[str, Value]]:
-    """Return the arguments, as pairs of name and cell, that are a list in some rows and a text with the same cell in others."""
-    lists = frozenset(name for row in all_rows for name in row.lists)
-    as_list: set[tuple[str, Value]] = set()
-    as_text: set[tuple[str, Value]] = set()
-    for row in all_rows:
-        for name in lists & row.arguments.keys():
-            (as_list if name in row.lists else as_text).add((name, row.arguments[name]))
-    return frozenset(as_list & as_text)
+def ambiguous(all_rows: Iterable[Row]) -> frozenset[tuple[str, Value]]:
+    """Return the arguments, as pairs of name and cell, that have several values with the same cell.
+
+    The JSON of another value counts, too. So `in_json` makes no new pair of values with the same cell.
+    """
+    values: dict[tuple[str, Value], set[Text]] = defaultdict(set)
+    for name, value in {item for row in all_rows for item in row.given.items()}:
+        for text in (argument_cell(value), _json(value)):
+            values[name, text].add(value)
+    return frozenset(pair for pair, several in values.items() if len(several) > 1)
 
 
-def in_quotes(row: Row, both: frozenset[tuple[str, Value]]) -> Row:
-    """Return the row. A text that is also the cell of a list (`both`) gets quotes, so that the two differ."""
+def in_json(row: Row, several: frozenset[tuple[str, Value]]) -> Row:
+    """Return the row. An argument whose cell has `several` values is written as JSON, so that the values differ."""
 
-    def quoted(name: str, value: Any) -> Any:
-        is_text = isinstance(value, str) and (name, value) in both
-        return json.dumps(value, ensure_ascii=False) if is_text else value
+    def is_one_of_several(name: str, value: Text) -> bool:
+        return (name, argument_cell(value)) in several
 
-    arguments = {n: value if n in row.lists else quoted(n, value) for n, value in row.arguments.items()}
-    baseline = {axis: quoted(argument_column(axis), value) for axis, value in row.baseline.items()}
-    return replace(row, arguments=arguments, baseline=baseline)
+    written: dict[str, Value] = {
+        name: _json(value)
+        for name, value in row.given.items()
+        if name in row.arguments and is_one_of_several(name, value)
+    }
+    baseline = {
+        axis: _json(value) if value is not None and is_one_of_several(argument_column(axis), value) else value
+        for axis, value in row.baseline.items()
+    }
+    return replace(row, arguments={**row.arguments, **written}, baseline=baseline)
+
+
+def _json(value: Text) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def with_versions(all_rows: Sequence[Row]) -> Sequence[Row]:
