@@ -153,7 +153,7 @@ def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[
             f"compare takes two sides, BASE and NEW, not {len(places)}; join several folders or files of a side with "
             "commas (a,b), or compare the repeats of one folder with `--aa DIR`."
         )
-    base, new = (sides.read(_places(place), by=by) for place in places)
+    base, new = sides.several([_places(place) for place in places], by=by)
     return base, new
 
 

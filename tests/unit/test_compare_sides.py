@@ -20,7 +20,7 @@ from orchestrator.compare.comparison import Entry, Side, Verdict
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import parse
 from orchestrator.compare.sides import pytest_benchmark
-from orchestrator.compare.sides.read import halves, read
+from orchestrator.compare.sides.read import halves, read, several
 from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.measure.metrics import METRICS, Show
@@ -124,6 +124,21 @@ def test_a_list_and_a_text_of_the_same_words_are_two_experiments(tmp_path: Path)
     side = read([stored(tmp_path / "r", *((one, [ended(one, 1, tokens_per_s=1.0)]) for one, _ in cells))])
     assert [entry.key["y"] for entry in side.entries] == ['["a", "b"]', '"a b"', "[]", '"[]"']
     assert not any("more than once" in warning for warning in side.warnings)
+
+
+def test_all_folders_of_both_sides_write_a_value_in_the_same_way(tmp_path: Path) -> None:
+    lists, text = (
+        stored(tmp_path / name, (one, [ended(one, 1, tokens_per_s=1.0)]))
+        for name, one in (
+            ("lists", replace(BASE, id="full-tiny-1", arguments={**BASE.arguments, "y": ("a", "b")})),
+            ("text", replace(BASE, id="full-tiny-2", arguments={**BASE.arguments, "y": "a b"})),
+        )
+    )
+    base, new, both = several([[lists], [text], [lists, text]])
+    written = ['["a", "b"]', '"a b"']
+    assert [only(base).arguments["y"], only(new).arguments["y"]] == written
+    assert [entry.key["y"] for entry in both.entries] == written
+    assert only(read([lists])).arguments["y"] == only(read([text])).arguments["y"] == "a b"
 
 
 def test_an_empty_text_and_no_value_are_two_experiments(tmp_path: Path) -> None:

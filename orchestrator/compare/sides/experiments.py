@@ -8,7 +8,7 @@ skipped or running. Such experiments are left out and counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,7 +17,7 @@ from orchestrator.compare.sides import environment
 from orchestrator.compare.sides.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.files.printable_text import counted
 from orchestrator.records import CaveatKind, Status
-from orchestrator.results.table.rows import Row, Value, ambiguous, in_json
+from orchestrator.results.table.rows import Row, Value, in_json
 
 _NOT_MEASURED = (EFFECTIVE, "provenance_", "measured_", environment.NEIGHBOURS)
 _OF_THE_MACHINE = ("effective_device", "effective_device_name")
@@ -121,8 +121,21 @@ def _failure(outcome: Mapping[str, Value]) -> str:
     return f"{kind}: {cause}"[:LONGEST_CAUSE] if cause else f"{kind}"
 
 
-def side(name: str, groups: Iterable[tuple[Sequence[Row], Origin]], warnings: Sequence[str]) -> Side:
-    """Return all experiments of one place. `warnings` may grow while `groups` is read.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """One folder or file as it was read: the rows of each experiment with their source."""
+
+    name: str
+    groups: Sequence[tuple[Sequence[Row], Origin]]
+    warnings: Sequence[str]
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        return (row for rows, _ in self.groups for row in rows)
+
+
+def side(place: Place, several: frozenset[tuple[str, Value]]) -> Side:
+    """Return all experiments of one place. `several` are the cells of `results.table.rows.ambiguous` over all compared places.
 
     Experiments without a finished run are left out. A warning gives their number. Another warning gives the number of experiments
     with some failed repeats.
@@ -130,9 +143,7 @@ def side(name: str, groups: Iterable[tuple[Sequence[Row], Origin]], warnings: Se
     entries: list[Entry] = []
     not_run: Counter[str] = Counter()
     disturbed: Counter[CaveatKind] = Counter()
-    read = list(groups)
-    several = ambiguous(row for rows, _ in read for row in rows)
-    for rows, origin in read:
+    for rows, origin in place.groups:
         runs = [in_json(row, several) if several else row for row in rows if _was_run(row)]
         if runs:
             entries.append(entry(runs, origin))
@@ -151,7 +162,7 @@ def side(name: str, groups: Iterable[tuple[Sequence[Row], Origin]], warnings: Se
         for kind, how in _DOUBTS.items()
         if disturbed[kind]
     ]
-    return Side(name=name, entries=tuple(entries), warnings=(*warnings, *more))
+    return Side(name=place.name, entries=tuple(entries), warnings=(*place.warnings, *more))
 
 
 def _was_run(row: Row) -> bool:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.compare.comparison import Side
-from orchestrator.compare.sides import environment, experiments
-from orchestrator.compare.sides.experiments import Origin
+from orchestrator.compare.sides import environment
+from orchestrator.compare.sides.experiments import Origin, Place
 from orchestrator.compare.sides.keys import DIGEST
 from orchestrator.records import Experiment, JobState, RunRecord
 from orchestrator.results.contents import Contents
@@ -28,13 +27,14 @@ def holds_results(place: Path) -> bool:
     return is_ours(place) or _of_reference(place) is not None
 
 
-def read(place: Path) -> Side:
+def read(place: Path) -> Place:
     """Return the experiments of a results folder in the requested order. Raise ResultsError if it is not a results folder."""
     reference = _of_reference(place)
     if reference is not None:
         return _read_reference(place, reference)
     warnings: list[str] = []
-    return experiments.side(str(place), _stored(place, Store.resume(place).contents(), warnings), warnings)
+    groups = list(_stored(place, Store.resume(place).contents(), warnings))
+    return Place(name=str(place), groups=groups, warnings=warnings)
 
 
 def _of_reference(place: Path) -> Path | None:
@@ -88,9 +88,9 @@ def _hidden_arguments(experiment: Experiment) -> dict[str, Value]:
     return hidden
 
 
-def _read_reference(place: Path, folder: Path) -> Side:
+def _read_reference(place: Path, folder: Path) -> Place:
     read, warnings = reference_folder.read(folder)
     sound = [foreign_rows.sound(row) for row in read]
     names = dict.fromkeys(name for row in sound for name in row.arguments)
     complete = (replace(row, arguments={**dict.fromkeys(names), **row.arguments}) for row in sound)
-    return experiments.side(str(place), (([row], Origin()) for row in complete), warnings)
+    return Place(name=str(place), groups=[([row], Origin()) for row in complete], warnings=warnings)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orchestrator.compare.comparison import Entry, Run, Side
 from orchestrator.compare.sides import environment, experiments, folders, keys, pytest_benchmark
-from orchestrator.compare.sides.experiments import Origin
+from orchestrator.compare.sides.experiments import Origin, Place
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
@@ -26,7 +26,7 @@ from orchestrator.records import Device, Status
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results import gc_pause
 from orchestrator.results.folder import SUITE_FILE
-from orchestrator.results.table.rows import Row
+from orchestrator.results.table.rows import Row, Value, ambiguous
 from orchestrator.results.table.sources import csv_file
 
 ACCEPTED = (
@@ -45,16 +45,33 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
     Raise ResultsError if a place is missing, is named twice, or cannot be compared. Raise SelectionError for a name in `by` that
     no experiment has.
     """
+    (side,) = several([places], by=by)
+    return side
+
+
+def several(sides: Sequence[Sequence[Path]], *, by: Sequence[str] = ()) -> list[Side]:
+    """Return several sides. All of them write a value in the same way. Raise the same errors as `read`."""
+    with gc_pause.left_alone():
+        opened = [_opened(places) for places in sides]
+        cells = ambiguous(row for one in opened for place in one if isinstance(place, Place) for row in place.rows)
+        return [_side(one, cells, by) for one in opened]
+
+
+def _opened(places: Sequence[Path]) -> list[Place | Side]:
     if not places:
         raise ResultsError(f"A side is empty: name {ACCEPTED}.")
     if len({os.path.realpath(place) for place in places}) < len(places):
         raise ResultsError(
             "The same folder or file is named twice on a side, so its runs would count twice; name it once."
         )
-    with gc_pause.left_alone():
-        sides = [replace(side, name=redact(side.name)) for side in map(_place, places)]
-        entries = _pooled([side.entries for side in sides])
-        keyed, alike = _keyed(entries, keys.named(by, [entries]))
+    return [_place(place) for place in places]
+
+
+def _side(opened: Sequence[Place | Side], cells: frozenset[tuple[str, Value]], by: Sequence[str]) -> Side:
+    read = [experiments.side(place, cells) if isinstance(place, Place) else place for place in opened]
+    sides = [replace(side, name=redact(side.name)) for side in read]
+    entries = _pooled([side.entries for side in sides])
+    keyed, alike = _keyed(entries, keys.named(by, [entries]))
     name = ", ".join(side.name for side in sides)
     warnings = [f"{side.name}: {warning}" for side in sides for warning in _bounded(side.warnings)]
     warnings += [f"{name}: {warning}" for warning in (*_copied(sides, entries), *alike, *_mixed(entries))]
@@ -81,7 +98,7 @@ def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:
     )
 
 
-def _place(place: Path) -> Side:
+def _place(place: Path) -> Place | Side:
     try:
         if place.is_dir():
             if folders.holds_results(place):
@@ -101,9 +118,10 @@ def _place(place: Path) -> Side:
         raise ResultsError(f"{place} cannot be compared: {reading.reason(error)}. Name {ACCEPTED}.") from None
 
 
-def _csv_file(place: Path, content: bytes) -> Side:
+def _csv_file(place: Path, content: bytes) -> Place:
     groups, warnings = csv_file.read(content)
-    return experiments.side(str(place), ((runs, Origin(id=_own_id(runs[0]))) for runs in groups), warnings)
+    with_origin = [(runs, Origin(id=_own_id(runs[0]))) for runs in groups]
+    return Place(name=str(place), groups=with_origin, warnings=warnings)
 
 
 def _own_id(row: Row) -> str | None:
