@@ -1,9 +1,9 @@
 """The experiments that users currently request: the latest request of each call of `tunebench run` for a results folder.
 
 A call is identified by its scenario file and its choices (`--num-gpus`, `--set`…). So `--num-gpus 2` after `--num-gpus 1` adds
-experiments to the folder. The same call after a change of the file replaces its earlier request, also if it spells the file's path
-in another way. The folder keeps experiments that no call requests any more; reports leave them out. Each call has its own file, so
-that two calls at once do not conflict.
+experiments to the folder. The same call after a change of the file replaces its earlier request, also if it spells the file's path,
+or a path in its choices, in another way. The folder keeps experiments that no call requests any more; reports leave them out. Each
+call has its own file, so that two calls at once do not conflict.
 
     RESULTS/asked/<12 hex>.json   {"file", "choices", "scenarios": {name: [ids]}}
 """
@@ -54,7 +54,7 @@ def note(
         if not _is_of(entry, place):
             continue
         scenarios = {name: ids for name, ids in entry["scenarios"].items() if name in names}
-        if entry["choices"] == choice:
+        if _is_same_choice(entry["choices"], choice, file.absolute().parent):
             kept |= scenarios
             replaced.append(path)
         elif scenarios != entry["scenarios"]:
@@ -75,6 +75,25 @@ def _is_of(entry: Mapping[str, Any], place: str) -> bool:
         return other == place or os.path.realpath(other) == os.path.realpath(place)
     except ValueError:  # in a folder of someone else, the path may have a NUL character
         return False
+
+
+def _is_same_choice(one: str, other: str, base: Path) -> bool:
+    try:
+        return one == other or _with_real_paths(json.loads(one), base) == _with_real_paths(json.loads(other), base)
+    except (ValueError, RecursionError):  # in a folder of someone else, the choices may be any text
+        return False
+
+
+def _with_real_paths(value: Any, base: Path) -> Any:
+    """Return a choice. A path of a file is written as its real path. As in a plan, it may be relative to the folder `base`."""
+    if isinstance(value, dict):
+        return {name: _with_real_paths(inner, base) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_real_paths(inner, base) for inner in value]
+    if not isinstance(value, str) or os.sep not in value:  # a word is a name, also if there is a file of this name
+        return value
+    paths = (os.path.join(folder, os.path.expanduser(value)) for folder in (base, ""))
+    return next((os.path.realpath(path) for path in paths if os.path.exists(path)), value)
 
 
 def current(root: Path) -> frozenset[str] | None:

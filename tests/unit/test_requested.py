@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,24 @@ def test_another_spelling_of_the_path_is_the_same_call(tmp_path: Path, spelled: 
     assert requested.current(results) == {"a-2", "a-3", "b-1", "b-2"}
     note(results, "a-2", names=("a",), file=file)
     assert requested.current(results) == {"a-2"}
+
+
+def test_another_spelling_of_a_path_in_a_choice_is_the_same_call(tmp_path: Path) -> None:
+    results, file = tmp_path / "r", tmp_path / "s.yaml"
+    (tmp_path / "models" / "x").mkdir(parents=True)
+    results.mkdir()
+    for number, model in enumerate(("models/x", "./models/x", f"{tmp_path}/models/x")):
+        note(results, f"a-{number}", file=file, axes={"model_name_or_path": (model, "n")}, settings={"script": model})
+        assert requested.current(results) == {f"a-{number}"}
+    for model in ("models/y", "models/\0", "x"):
+        note(results, f"a-{model}", file=file, axes={"model_name_or_path": (model, "n")}, settings={"script": model})
+    broken = results / "asked" / "0.json"
+    broken.write_text(json.dumps({"file": str(file), "choices": "[" * 100_000, "scenarios": {"b": ["b-1"]}}))
+    note(results, "b-1", file=file, repeats=2)
+    broken.unlink()
+    assert requested.current(results) == {"b-1", "a-2", "a-models/y", "a-models/\0", "a-x"}, (
+        "other paths are other calls"
+    )
 
 
 def test_the_same_path_is_the_same_call_after_its_link_was_changed(tmp_path: Path) -> None:
