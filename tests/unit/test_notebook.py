@@ -20,7 +20,7 @@ import tunebench
 from orchestrator.errors import OrchestratorError, SelectionError
 from orchestrator.records import Caveat, Framework
 from orchestrator.report import tables
-from orchestrator.results.table.column_types import known, typed
+from orchestrator.results.table.column_types import COUNTS, known, typed
 from orchestrator.results.table.load import load
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +87,10 @@ def types_of(frame: pd.DataFrame) -> dict[str, str]:
 
 
 def refuse_other_types(frame: pd.DataFrame) -> None:
-    types = documented()
+    """A count of a run is whole although the page says Float64, unless a mean in its column is not whole."""
+    types = documented() | {
+        name: "Int64" for name in COUNTS & set(frame.columns) if (frame[name].dropna() % 1 == 0).all()
+    }
     assert {name: dtype for name, dtype in types_of(frame).items() if dtype != types.get(name, dtype)} == {}
     assert set(types_of(frame).values()) <= {"string", "Int64", "Float64", "boolean"}
 
@@ -124,11 +127,30 @@ def test_types_are_the_same_whatever_was_measured(tmp_path: Path) -> None:
     roots = [stored(tmp_path / f"r{n}", (BASE, [ended(BASE, 1, **one)])) for n, one in enumerate(values)]
     first, second = (tunebench.load(root) for root in roots)
     assert {name: types_of(first)[name] for name in ("steps", "train_loss")} == {
-        "steps": "Float64",
+        "steps": "Int64",
         "train_loss": "Float64",
     }
     assert types_of(first) == types_of(second)
     assert types_of(pd.concat([first, second])) == types_of(first)
+
+
+def test_a_count_is_whole_unless_a_mean_over_repeats_is_not(tmp_path: Path) -> None:
+    cuts = (1, 1, 2)
+    runs = [
+        ended(BASE, n, steps=40, total_parameters=2**40, discarded_steps=cut) for n, cut in enumerate(cuts, start=1)
+    ]
+    root = stored(tmp_path / "r", (BASE, runs))
+    frame = tunebench.load(root)
+    assert frame["discarded_steps"].dtype == "Float64" and frame["discarded_steps"][0] == pytest.approx(4 / 3)
+    assert {name: str(frame[name].dtype) for name in ("steps", "total_parameters", "runs", "runs_ok")} == dict.fromkeys(
+        ("steps", "total_parameters", "runs", "runs_ok"), "Int64"
+    )
+    assert tunebench.load(root, rows="runs")["discarded_steps"].tolist() == list(cuts)
+    assert tunebench.load(root, rows="runs")["discarded_steps"].dtype == "Int64"
+    (root / "benchmarks.csv").write_text(tables.benchmarks(load([root]), keep=["*"]))
+    from_csv = pd.read_csv(root / "benchmarks.csv", dtype=tunebench.dtypes())
+    assert from_csv["discarded_steps"].tolist() == frame["discarded_steps"].tolist()
+    assert from_csv["total_parameters"].dtype == "Int64"
 
 
 @given(

@@ -11,7 +11,8 @@ Made from `orchestrator/measure/metrics/`. A test compares this page with that f
 again.
 
 - `benchmarks.csv` has a row for each experiment. Every metric is the mean over the repeats that ended ok: `runs_ok`
-  of `runs` repeats. If the column *mean* says "of logs", the logarithms of the values are averaged.
+  of `runs` repeats. If the column *mean* says "geometric", it is the geometric mean: the logarithms of the values are
+  averaged, so that 2 % faster and 2 % slower cancel out. All other means are arithmetic.
 - `raw_summary.csv` has a row for each run and every column.
 - `ranks.csv` has a row for each training process of each run. A rank's tokens per second are its own tokens divided by
   the time of the run's steps. So the ranks of a run add up to the run's tokens per second.
@@ -32,9 +33,11 @@ None of these metrics can be computed from another.
 second, and by how much they differ.
 
 *dtype* is the pandas type of a column. It is nullable: a missing value is NA. `tunebench.load` and Parquet files
-(`--format parquet`) have exactly these types. A CSV file has no types, and plain `read_csv` guesses them. To get the
-right ones, use `pandas.read_csv(file, dtype=tunebench.dtypes(), keep_default_na=False, na_values=[""])`.
+(`--format parquet`) have these types. A CSV file has no types, and plain `read_csv` guesses them. To get the right ones,
+use `pandas.read_csv(file, dtype=tunebench.dtypes(), keep_default_na=False, na_values=[""])`.
 
+- A count of a run, such as `steps` or `discarded_steps`, is a whole number, but its mean over repeats may be 1.33. So
+  its type is `Float64` here. `tunebench.load` and Parquet files have `Int64` if all values of the column are whole.
 - An argument is `Int64` if it is a whole number in every row, else `string`.
 - `provenance_<name>` is `string` unless it is listed below.
 - A custom trainer's own number is `Float64` or `Int64`.
@@ -60,7 +63,7 @@ def page() -> str:
     lines += _head("column", "unit", "dtype", "better", "mean", "what it is", "source", "what it leaves out")
     for m in METRICS.values():
         better = DASH if m.direction is Direction.NONE else m.direction.value
-        mean = "of logs" if m.by_ratio else DASH
+        mean = "geometric" if m.by_ratio else DASH
         cells = (m.unit or DASH, types[m.name], better, mean, m.description, m.source, m.leaves_out or DASH)
         lines.append(_row(f"`{m.name}`", *cells))
     lines += ["", "## Facts and outcome of an experiment", "", *_head("column", "dtype", "what it is", "source")]

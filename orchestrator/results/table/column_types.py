@@ -3,6 +3,9 @@
 In a table, and so in a CSV file, a column of whole numbers is `Int64`. Parquet files and `tunebench.load` have the types in
 docs/metrics.md instead. `known` returns these types for `pandas.read_csv(…, dtype=…)`. All types are nullable: a missing value is
 NA.
+
+A metric that counts something may differ between runs, so that its mean over repeats is not whole, such as 1.33 discarded steps.
+`known` therefore says `Float64`, because pandas refuses to read 1.33 as `Int64`. `typed` sees the values and can do better.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "rank": (WHOLE, "`ranks.csv`: number of the training process."),
     "host": (TEXT, "`ranks.csv`: host of the training process."),
     "gpu": (TEXT, "`ranks.csv`, `devices.csv`: UUID of the GPU."),
-    "real_tokens": (NUMBER, "`ranks.csv`: tokens of the whole run that are not padding."),
-    "labelled_tokens": (NUMBER, "`ranks.csv`: tokens of the whole run that have a label."),
+    "real_tokens": (WHOLE, "`ranks.csv`: tokens of the whole run that are not padding."),
+    "labelled_tokens": (WHOLE, "`ranks.csv`: tokens of the whole run that have a label."),
     "compute_time_s": (NUMBER, "`ranks.csv`: median time of a steady step from its beginning to its end."),
     "peak_allocated_after_load_bytes": (NUMBER, "`ranks.csv`: highest memory that tensors held until training began."),
     "peak_reserved_after_load_bytes": (
@@ -54,6 +57,10 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "experiments_ok": (WHOLE, "`--group-by`: experiments of the group whose repeats all ended ok."),
 }
 
+# Metrics that count something, and of these the metrics that are the same in all repeats of an experiment.
+COUNTS = frozenset(name for name, metric in METRICS.items() if metric.show in (Show.COUNT, Show.MAGNITUDE))
+_SHARED_COUNTS = frozenset({"global_batch", "world_size", "total_parameters", "trainable_parameters"})
+
 _WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")
 
 
@@ -61,15 +68,19 @@ def known() -> dict[str, str]:
     """Return the pandas type of each column that is known beforehand. Arguments and a custom trainer's own numbers are missing."""
     facts = {name: WHOLE if fact.show is Show.COUNT else TEXT for name, fact in FACTS.items()}
     metrics = {name: TEXT if metric.show is Show.TEXT else NUMBER for name, metric in METRICS.items()}
+    metrics |= dict.fromkeys(_SHARED_COUNTS, WHOLE)
     settings = {f"effective_{name}": dtype for name, (dtype, _) in SETTINGS.items()}
     return {**facts, **metrics, **settings, **{name: dtype for name, (dtype, _) in OTHERS.items()}}
 
 
 def typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with the registry's types. A column whose values do not fit its type becomes text."""
+    """Return the frame with the registry's types. A column whose values do not fit its type becomes text.
+
+    Counts are whole numbers, except in a column with a mean that is not whole.
+    """
     types, columns = known(), {}
     for name in map(str, frame.columns):
-        wanted = types.get(name, TEXT if name.startswith("provenance_") else None)
+        wanted = WHOLE if name in COUNTS else types.get(name, TEXT if name.startswith("provenance_") else None)
         if wanted is not None and str(frame[name].dtype) != wanted:
             columns[name] = _as(frame[name], wanted)
     return frame.assign(**columns)
@@ -81,7 +92,7 @@ def _as(column: pd.Series[Any], wanted: str) -> pd.Series[Any]:
     if column.isna().all():
         return pd.Series([None] * len(column), dtype=pd.api.types.pandas_dtype(wanted), index=column.index)
     if wanted == WHOLE and str(column.dtype) == NUMBER and not _are_whole(column):
-        wanted = TEXT  # pandas would cut the fractions off
+        return column  # pandas would cut the fractions off
     try:
         return column.astype(pd.api.types.pandas_dtype(wanted))
     except (TypeError, ValueError):
