@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import SelectionError
 from orchestrator.report.highlights import Highlight
 from orchestrator.report.tables import as_csv, as_json, as_markdown, as_parquet
-from orchestrator.results.table.column_choice import DETAILS, always_shown, choose, matches, varying
+from orchestrator.report.tables.columns import for_markdown
+from orchestrator.results.table.column_choice import choose, matches, varying
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +44,7 @@ def benchmarks(
         split = varying(table.experiments, keep=("id", *keep), drop=drop)
         return as_json.text(split, table.warnings, highlights=highlights)
     if form == "markdown":
-        first = always_shown(table.experiments, drop=unwanted)
-        split = varying(table.experiments, keep=(*keep, *first), drop=(*drop, *DETAILS))
+        split, first = for_markdown(table.experiments, keep=requested, drop=unwanted)
         return as_markdown.text(split, table.warnings, highlights=highlights, kept=first, always=requested)
     raise SelectionError(f"{form!r} is not a format of a report; choose {', '.join(FORMATS)}")
 

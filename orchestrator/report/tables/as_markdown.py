@@ -14,6 +14,7 @@ from orchestrator.files.markdown import escaped, folded, sentence, table
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import FACTS, METRICS, Show, metric, show
 from orchestrator.report.highlights import Highlight, HighlightKind
+from orchestrator.report.tables.columns import facts_and
 from orchestrator.results.table.baseline import STEP_TIME, WHOLE_SPEEDS
 from orchestrator.results.table.column_choice import Split, cells, for_people, matches
 from orchestrator.results.table.rows import Value
@@ -49,7 +50,7 @@ def text(
     if same:
         parts.append(f"Same for all: {escaped(same)}.")
     names = for_people(str(name) for name in split.shown.columns)
-    chosen = [name for name in names if name not in METRICS or matches(name, (*kept, *always))]
+    chosen = facts_and((*kept, *always), names)
     first = _first(split.shown, chosen, kept=kept, always=always)
     parts.append(grid(split.shown, first) if len(split.shown) else "No experiments.")
     if len(split.shown) and len(first) < len(without_ends(chosen)):
@@ -105,10 +106,11 @@ def words(frame: pd.DataFrame, name: str, *, named: str | None = None) -> list[s
     """Return a column as people read it. A speed-up has its interval: `1.21× (1.17 to 1.25)`."""
     if name != _SPEEDUP[0] or not set(_SPEEDUP) <= {*map(str, frame.columns)}:
         return [show(named or name, value) for value in cells(frame[name])]
-    return [_with_interval(*row) for row in zip(*(cells(frame[one]) for one in _SPEEDUP), strict=True)]
+    return [with_interval(*row) for row in zip(*(cells(frame[one]) for one in _SPEEDUP), strict=True)]
 
 
-def _with_interval(ratio: Value, low: Value, high: Value) -> str:
+def with_interval(ratio: Value, low: Value, high: Value) -> str:
+    """Return a speed-up in words, with its interval if it has one."""
     if not isinstance(ratio, float):
         return show(_SPEEDUP[0], ratio)
     ends = f" ({low:.2f} to {high:.2f})" if isinstance(low, float) and isinstance(high, float) else ""

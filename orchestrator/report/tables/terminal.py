@@ -23,7 +23,6 @@ from orchestrator.files.printable_text import printable
 from orchestrator.measure.metrics import METRICS
 from orchestrator.measure.metrics import show as shown_value
 from orchestrator.report.highlights import Highlight, HighlightKind
-from orchestrator.report.highlights.gains import PADDING
 from orchestrator.report.tables.as_markdown import (
     distinguishing,
     heading,
@@ -33,13 +32,13 @@ from orchestrator.report.tables.as_markdown import (
     without_ends,
     words,
 )
+from orchestrator.report.tables.columns import OUTCOME, PADDED, in_order, is_padded
 from orchestrator.results.table.column_choice import (
     DEFAULT_DROP,
     DETAILS,
     Split,
     always_shown,
     cells,
-    for_people,
     has_values,
     headline,
     matches,
@@ -58,8 +57,6 @@ _WIDEST = 28
 GAP = 3
 
 _SPEED = ("tokens_per_s",)
-# This column comes before _SPEED if rows are padded, since speeds that count padding as work cannot be compared.
-_PADDED = ("real_tokens_per_s",)
 _BELOW = ("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors")
 
 
@@ -83,7 +80,7 @@ def summary(
     split = varying(
         frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty)
     )
-    names = _names(split, first=(*(_PADDED if _is_padded(frame) else ()), *headline(frame)))
+    names = _names(frame, split)
     fitting = _fitting(frame, names, width, keep=keep)
     parts: list[RenderableType] = [Text(heading(frame), style="bold")]
     same = same_for_all(split)
@@ -122,14 +119,11 @@ def _counts(frame: pd.DataFrame) -> tuple[str, ...]:
     return ("runs", "runs_ok") if int(frame["runs"].max()) <= 1 else ()
 
 
-def _names(split: Split, *, first: Sequence[str]) -> list[str]:
-    """Return columns in this order: columns that distinguish the experiments, measured numbers, columns about the outcome."""
-    shown = for_people(str(name) for name in split.shown.columns)
-    facts = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
-    ended = [name for name in ("status", "runs_ok", "runs") if name in shown]
-    measured = [name for name in dict.fromkeys(first) if name in shown]
-    others = [name for name in shown if name in METRICS and name not in measured]
-    return without_ends([*(facts or ["id"]), *measured, *others, *ended])
+def _names(frame: pd.DataFrame, split: Split) -> list[str]:
+    """Return the columns in order. If no fact distinguishes the experiments, their ids come first."""
+    names = in_order(frame, map(str, split.shown.columns))
+    is_fact = names and names[0] not in METRICS and names[0] not in OUTCOME
+    return without_ends(names if is_fact else ["id", *names])
 
 
 def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Sequence[str]) -> set[str]:
@@ -137,7 +131,7 @@ def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Seq
 
     One speed and the status come first, then columns that distinguish rows, columns that the user keeps, and other metrics.
     """
-    speed = _PADDED if _is_padded(frame) else _SPEED
+    speed = PADDED if is_padded(frame) else _SPEED
     kept = [name for name in names if matches(name, keep)]
     measured = [name for name in headline(frame) if name in names][:12]
     wanted = (*speed, "status", *distinguishing(frame, names), *kept, "speedup", *_SPEED, *measured, "id")
@@ -149,10 +143,6 @@ def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Seq
             fitting.add(name)
             left -= needed
     return fitting
-
-
-def _is_padded(frame: pd.DataFrame) -> bool:
-    return "padding_share" in frame and bool((frame["padding_share"] > PADDING).any())
 
 
 def _width(frame: pd.DataFrame, name: str) -> int:

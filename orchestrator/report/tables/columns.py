@@ -1,0 +1,78 @@
+"""The columns that people see, and their order: the same choice for the terminal, Markdown and `tunebench.load`. Pure.
+
+A table has three parts: the facts that distinguish the experiments, the numbers that people ask for first, and the outcome. The
+terminal leaves out further columns, which do not fit. `results.table.column_choice` has the rules for constant columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.measure.metrics import METRICS
+from orchestrator.report.highlights.gains import PADDING
+from orchestrator.results.table.baseline import COMPARED_WITH
+from orchestrator.results.table.column_choice import (
+    DETAILS,
+    Split,
+    always_shown,
+    choose,
+    for_people,
+    has_values,
+    headline,
+    matches,
+    varying,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# These columns come before the other metrics if rows are padded, since speeds that count padding as work cannot be compared.
+PADDED = ("real_tokens_per_s",)
+OUTCOME = ("status", "runs_ok", "runs", "failure_kind", "failure_cause", "failure_hint")
+# The notebook has these columns even if all rows agree: the run of a row, the number of its runs, and the key of the row.
+_OF_THE_ROW, _KEY = ("repeat", "attempt", "runs_ok", "runs"), "id"
+
+
+def for_markdown(
+    frame: pd.DataFrame, *, keep: Iterable[str] = (), drop: Iterable[str] = ()
+) -> tuple[Split, tuple[str, ...]]:
+    """Return two values: the columns of the Markdown table, and the metrics that it shows in any case.
+
+    `keep` and `drop` are the user's lists.
+    """
+    unwanted = tuple(drop)
+    keep, drop = choose(keep, unwanted)
+    first = always_shown(frame, drop=unwanted)
+    return varying(frame, keep=(*keep, *first), drop=(*drop, *DETAILS)), first
+
+
+def facts_and(metrics: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Return the columns in `names` that are not metrics, and those of the given metrics. The metrics may be patterns."""
+    return [name for name in names if name not in METRICS or matches(name, metrics)]
+
+
+def in_order(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
+    """Return columns in the order of a table: facts, the first metrics, other metrics, the outcome."""
+    shown = for_people(names)
+    first = (*(PADDED if is_padded(frame) else ()), *headline(frame))
+    facts = [name for name in shown if name not in METRICS and name not in OUTCOME]
+    measured = [name for name in dict.fromkeys(first) if name in shown and name in METRICS]
+    others = [name for name in shown if name in METRICS and name not in measured]
+    return [*facts, *measured, *others, *(name for name in OUTCOME if name in shown)]
+
+
+def is_padded(frame: pd.DataFrame) -> bool:
+    return "padding_share" in frame and bool((frame["padding_share"] > PADDING).any())
+
+
+def short(frame: pd.DataFrame, *, keep: Sequence[str] = ()) -> list[str]:
+    """Return the columns of a short view, in order: those of the Markdown table that have values, the row's runs, and its id.
+
+    The columns in `keep` stay even if they have no values.
+    """
+    split, first = for_markdown(frame, keep=(*_OF_THE_ROW, *keep))
+    wanted = (*first, COMPARED_WITH, *_OF_THE_ROW, *keep, *(PADDED if is_padded(frame) else ()))
+    names = facts_and(wanted, map(str, split.shown.columns))
+    shown = [name for name in names if name in keep or has_values(frame, name)]
+    return [*in_order(frame, shown), _KEY]
