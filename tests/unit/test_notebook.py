@@ -59,6 +59,8 @@ def test_the_examples_of_the_page_run(folder: Path, monkeypatch: pytest.MonkeyPa
     assert names["experiments"]["framework_config"].tolist() == ["baseline", "liger", "sdpa"]
     assert names["spread"]["count"].tolist() == [3, 3]
     assert names["fast"]["framework_config"].tolist() == ["liger"]
+    assert len(names["everything"].columns) > len(names["experiments"].columns)
+    assert names["readable"]["peak_allocated_gib"].tolist()[:2] == [8.0, 8.0]
     assert names["table"].columns.tolist() == ["results", "results-of-friday"]
     assert names["from_csv"]["tokens_per_s"].tolist() == names["runs"]["tokens_per_s"].tolist()
 
@@ -97,7 +99,7 @@ def refuse_other_types(frame: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("rows", ["experiments", "runs", "ranks", "devices"])
 def test_what_is_loaded_has_the_documented_types(folder: Path, rows: Any) -> None:
-    frame = tunebench.load(folder / "results", rows=rows)
+    frame = tunebench.load(folder / "results", rows=rows, all=True)
     refuse_other_types(frame)
     assert len(frame) == {"experiments": 3, "runs": 7, "ranks": 6, "devices": 0}[rows]
 
@@ -107,7 +109,7 @@ def test_parquet_files_have_the_documented_types(folder: Path, file: str) -> Non
     frame = pd.read_parquet(folder / "results" / f"{file}.parquet")
     refuse_other_types(frame)
     rows: Any = {"benchmarks": "experiments", "raw_summary": "runs", "ranks": "ranks"}[file]
-    pd.testing.assert_frame_equal(frame, tunebench.load(folder / "results", rows=rows), check_flags=False)
+    pd.testing.assert_frame_equal(frame, tunebench.load(folder / "results", rows=rows, all=True), check_flags=False)
 
 
 @pytest.mark.parametrize("file", ["benchmarks", "raw_summary"])
@@ -125,7 +127,7 @@ def test_types_are_the_same_whatever_was_measured(tmp_path: Path) -> None:
     """Whole or not, there or missing in every row: frames of two campaigns go together."""
     values = ({"steps": 40, "train_loss": 2}, {"steps": None, "train_loss": 2.5})
     roots = [stored(tmp_path / f"r{n}", (BASE, [ended(BASE, 1, **one)])) for n, one in enumerate(values)]
-    first, second = (tunebench.load(root) for root in roots)
+    first, second = (tunebench.load(root, all=True) for root in roots)
     assert {name: types_of(first)[name] for name in ("steps", "train_loss")} == {
         "steps": "Int64",
         "train_loss": "Float64",
@@ -140,13 +142,13 @@ def test_a_count_is_whole_unless_a_mean_over_repeats_is_not(tmp_path: Path) -> N
         ended(BASE, n, steps=40, total_parameters=2**40, discarded_steps=cut) for n, cut in enumerate(cuts, start=1)
     ]
     root = stored(tmp_path / "r", (BASE, runs))
-    frame = tunebench.load(root)
+    frame = tunebench.load(root, all=True)
     assert frame["discarded_steps"].dtype == "Float64" and frame["discarded_steps"][0] == pytest.approx(4 / 3)
     assert {name: str(frame[name].dtype) for name in ("steps", "total_parameters", "runs", "runs_ok")} == dict.fromkeys(
         ("steps", "total_parameters", "runs", "runs_ok"), "Int64"
     )
-    assert tunebench.load(root, rows="runs")["discarded_steps"].tolist() == list(cuts)
-    assert tunebench.load(root, rows="runs")["discarded_steps"].dtype == "Int64"
+    runs_frame = tunebench.load(root, rows="runs", all=True)
+    assert runs_frame["discarded_steps"].tolist() == list(cuts) and runs_frame["discarded_steps"].dtype == "Int64"
     (root / "benchmarks.csv").write_text(tables.benchmarks(load([root]), keep=["*"]))
     from_csv = pd.read_csv(root / "benchmarks.csv", dtype=tunebench.dtypes())
     assert from_csv["discarded_steps"].tolist() == frame["discarded_steps"].tolist()
@@ -200,6 +202,8 @@ def test_mistakes_are_sentences(tmp_path: Path, folder: Path) -> None:
         tunebench.load(tmp_path / "nowhere")
     with pytest.raises(SelectionError, match="did you mean 'runs'"):
         tunebench.load(folder / "results", rows="run")  # type: ignore[arg-type]
+    with pytest.raises(SelectionError, match="did you mean 'readable'"):
+        tunebench.load(folder / "results", units="readible")  # type: ignore[arg-type]
     with pytest.raises(SelectionError, match="no results folder is named"):
         tunebench.load([])
     with pytest.raises(SelectionError, match="--baseline basline"):
@@ -208,8 +212,9 @@ def test_mistakes_are_sentences(tmp_path: Path, folder: Path) -> None:
 
 def test_importing_it_is_light_and_nothing_hides_its_functions() -> None:
     code = (
-        "import sys, orchestrator, tunebench; heavy = {'pandas', 'numpy', 'pydantic', 'rich', 'typer'} & set(sys.modules)\n"
-        "import orchestrator.report.write, orchestrator.results.table.column_types, orchestrator.report.notebook\n"
+        "import sys, orchestrator, tunebench; from tunebench import *\n"
+        "heavy = {'pandas', 'numpy', 'plotly', 'pydantic', 'rich', 'typer'} & set(sys.modules)\n"
+        "import orchestrator.report.write, orchestrator.results.table.column_types, orchestrator.report.notebook.frames\n"
         "print(sorted(heavy), callable(orchestrator.load), tunebench.load is orchestrator.load)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -10,10 +10,12 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from orchestrator.measure import intervals, losses
 from orchestrator.measure.memory_logs import finite
 from orchestrator.measure.metrics import METRICS
+from orchestrator.measure.metrics.relative import RELATIVE
 from orchestrator.results.table.rows import NO_FRAMEWORK, Value
 
 Cells = Mapping[str, Value]
@@ -30,6 +32,9 @@ INTERVALS: Mapping[str, tuple[str, str]] = {
     f"real_{RATE}": (f"real_{RATE}_low", f"real_{RATE}_high"),
     "step_time_s": ("step_time_low_s", "step_time_high_s"),
 }
+
+# The metrics of an experiment that are geometric means over its repeats. Ends of intervals and ratios are not means.
+MEANS_OF_LOGS = BY_RATIO - {*chain.from_iterable(INTERVALS.values()), *(metric.name for metric in RELATIVE)}
 
 _BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
 _LEARNING = (

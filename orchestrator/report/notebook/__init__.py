@@ -1,0 +1,1 @@
+"""Results in a notebook: the function behind `tunebench.load` (`frames`)."""
