@@ -46,7 +46,7 @@ def load(
     `baseline` names a framework configuration, or one or more values such as "optim=sgd". Experiments then have the columns
     `speedup` and `memory_ratio`, relative to this baseline. Without `baseline`, they have these columns if the scenario names a
     baseline, or if the experiments differ in an argument. `frame.attrs["warnings"]` has a sentence for everything that could not
-    be read.
+    be read. `tunebench.plot` draws the speed-ups of a frame, and returns its findings.
 
     Raise `orchestrator.errors.OrchestratorError` if a folder has no results, or if no experiment matches `baseline`.
     """

@@ -61,6 +61,8 @@ def test_the_examples_of_the_page_run(folder: Path, monkeypatch: pytest.MonkeyPa
     assert names["fast"]["framework_config"].tolist() == ["liger"]
     assert len(names["everything"].columns) > len(names["experiments"].columns)
     assert names["readable"]["peak_allocated_gib"].tolist()[:2] == [8.0, 8.0]
+    assert [text.strip() for text in names["of_fast"].layout.yaxis.ticktext] == ["liger"]
+    assert [text.startswith("failed: ") for text in names["about_failed"]] == [True]
     assert names["table"].columns.tolist() == ["results", "results-of-friday"]
     assert names["from_csv"]["tokens_per_s"].tolist() == names["runs"]["tokens_per_s"].tolist()
 
@@ -212,9 +214,9 @@ def test_mistakes_are_sentences(tmp_path: Path, folder: Path) -> None:
 
 def test_importing_it_is_light_and_nothing_hides_its_functions() -> None:
     code = (
-        "import sys, orchestrator, tunebench; from tunebench import *\n"
+        "import sys, orchestrator, tunebench; tunebench.plot.speedup; from tunebench import *\n"
         "heavy = {'pandas', 'numpy', 'plotly', 'pydantic', 'rich', 'typer'} & set(sys.modules)\n"
-        "import orchestrator.report.write, orchestrator.results.table.column_types, orchestrator.report.notebook.frames\n"
+        "import orchestrator.report.write, orchestrator.results.table.column_types, orchestrator.report.notebook.plot\n"
         "print(sorted(heavy), callable(orchestrator.load), tunebench.load is orchestrator.load)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

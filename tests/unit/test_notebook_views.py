@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -110,3 +111,12 @@ def test_a_readable_name_never_replaces_a_column_of_the_trainer(tmp_path: Path) 
     root = stored(tmp_path / "r", (BASE, [ended(BASE, 1, peak_allocated_bytes=2**30, peak_allocated_gib=7.0)]))
     frame = tunebench.load(root, all=True, units="readable")
     assert (frame["peak_allocated_bytes"][0], frame["peak_allocated_gib"][0]) == (2**30, 7.0)
+
+
+def test_the_notes_of_a_frame_survive_json_parquet_and_a_selection(folder: Path, tmp_path: Path) -> None:
+    frame = tunebench.load(folder, baseline="baseline")
+    assert frame.attrs["folders"] == [str(folder)] and frame.attrs["baseline"] == ["baseline"]
+    assert json.loads(json.dumps(frame.attrs)) == frame.attrs
+    frame.to_parquet(tmp_path / "f.parquet")
+    assert pd.read_parquet(tmp_path / "f.parquet").attrs == frame.attrs
+    assert frame[frame["speedup"] > 1].attrs == frame.attrs

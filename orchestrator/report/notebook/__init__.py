@@ -1,1 +1,1 @@
-"""Results in a notebook: the function behind `tunebench.load` (`frames`)."""
+"""Results in a notebook: the functions behind `tunebench.load` (`frames`) and `tunebench.plot` (`plot`)."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import SelectionError, suggestion
-from orchestrator.report.notebook import units
+from orchestrator.report.notebook import origin, units
 from orchestrator.report.tables.columns import short
 from orchestrator.report.write import load_table
 from orchestrator.results.table.aggregate import MEANS_OF_LOGS
@@ -45,6 +45,7 @@ def frame(
         selected, names = units.readable(selected)
     selected.attrs["warnings"] = list(table.warnings)
     selected.attrs["geometric_mean"] = [names.get(name, name) for name in means]
+    selected.attrs |= origin.noted(folders, baseline)
     return selected
 
 

@@ -47,9 +47,9 @@ class Cell:
     `rest` is its name without the framework. `numbers` maps a column to the value. `intervals` are intervals over its runs.
     `of_runs` maps a column to the values of its runs, and `of_cold_run` to the value of a cold first run that was left out.
     `doubts` are doubts about its speed; `in_doubt`: they forbid a claim about it. `base` is the key of the experiment with which it
-    is compared. `speedup` is its speed divided by the speed of `base`, if it may be claimed (`claimed`). If these two experiments
-    differ in an argument, and not in the framework, `setting` is this argument with its value, such as `optim sgd`. `place` is the
-    place of its choice among the colours of the page.
+    is compared. `speedup` is its speed divided by the speed of `base`, if it may be claimed (`claimed`), and `speedup_interval` is
+    the interval of this ratio over runs. If these two experiments differ in an argument, and not in the framework, `setting` is
+    this argument with its value, such as `optim sgd`. `place` is the place of its choice among the colours of the page.
     """
 
     results: str | None
@@ -71,6 +71,7 @@ class Cell:
     base: Key | None = None
     claimed: bool = True
     speedup: float | None = None
+    speedup_interval: Interval | None = None
     place: int = 0
 
     @property
@@ -160,8 +161,14 @@ def _with_baselines(cells: Sequence[Cell], table: ResultsTable) -> list[Cell]:
                 paired[row] = replace(paired[row], setting=_setting(axis, columns(axis)[row]))
         if max(pair.new, pair.base) < len(cells) and pair.match.rank == ranks[pair.new]:
             claimed = not pair.in_doubt
-            speedup = pair.speed.ratio.value if pair.speed and claimed else None
-            paired[pair.new] = replace(paired[pair.new], base=cells[pair.base].key, claimed=claimed, speedup=speedup)
+            ratio = pair.speed.ratio if pair.speed and claimed else None
+            paired[pair.new] = replace(
+                paired[pair.new],
+                base=cells[pair.base].key,
+                claimed=claimed,
+                speedup=ratio.value if ratio else None,
+                speedup_interval=ratio.interval if ratio else None,
+            )
     return paired
 
 
