@@ -24,3 +24,8 @@ def __getattr__(name: str) -> Any:
     import orchestrator
 
     return getattr(orchestrator, name)
+
+
+def __dir__() -> list[str]:
+    """Return the names that a notebook completes after `tunebench.`."""
+    return __all__

@@ -217,10 +217,10 @@ def test_importing_it_is_light_and_nothing_hides_its_functions() -> None:
         "import sys, orchestrator, tunebench; tunebench.plot.speedup; from tunebench import *\n"
         "heavy = {'pandas', 'numpy', 'plotly', 'pydantic', 'rich', 'typer'} & set(sys.modules)\n"
         "import orchestrator.report.write, orchestrator.results.table.column_types, orchestrator.report.notebook.plot\n"
-        "print(sorted(heavy), callable(orchestrator.load), tunebench.load is orchestrator.load)"
+        "print(sorted(heavy), callable(orchestrator.load), tunebench.load is orchestrator.load, dir(tunebench))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "[] True True\n"
+    assert done.stdout == "[] True True ['__version__', 'dtypes', 'load', 'plot']\n"
 
 
 def test_without_pyarrow_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
