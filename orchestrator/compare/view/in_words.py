@@ -21,12 +21,13 @@ SPEEDS = (*HEADLINES, "step_time_s")
 MOST_ENTRIES = 3
 _LONGEST = 200
 _GPUS = re.compile(r"(?P<count>\d+) (?P<noun>GPU|process)(s|es)?")
-_BETWEEN = " · "
+BETWEEN = " · "
 _SPEED, _MEMORY, _LOSS = "speed", "memory", "loss"
-# Verdict → kind of the sentence, and its first words for speed, memory and loss.
+_KINDS = {Verdict.REGRESSED: "failure", Verdict.IMPROVED: "gain"}
+# The first words of a sentence about speed, memory or loss.
 _HEADS = {
-    Verdict.REGRESSED: ("failure", {_SPEED: "Slower", _MEMORY: "More memory", _LOSS: "Higher loss"}),
-    Verdict.IMPROVED: ("gain", {_SPEED: "Faster", _MEMORY: "Less memory", _LOSS: "Lower loss"}),
+    Verdict.REGRESSED: {_SPEED: "Slower", _MEMORY: "More memory", _LOSS: "Higher loss"},
+    Verdict.IMPROVED: {_SPEED: "Faster", _MEMORY: "Less memory", _LOSS: "Lower loss"},
 }
 _WITHOUT_NUMBERS = {
     Verdict.FAILED: ("failure", "Failed"),
@@ -66,18 +67,21 @@ def _of(verdict: Verdict, rows: Sequence[Row]) -> Iterator[Sentence]:
     elif verdict is Verdict.INCONCLUSIVE and rows:
         yield Sentence(kind="warning", head="Not certain", text=_listed(_entries(_without_mirrors(rows))))
     elif verdict in _HEADS:
-        kind, heads = _HEADS[verdict]
         families: dict[str, list[Row]] = {}
         for row in _without_mirrors(rows):
-            families.setdefault(_family(row.metric), []).append(row)
-        for family in sorted(families, key=[_SPEED, _MEMORY, _LOSS, *families].index):
-            other = f"{'Worse' if verdict is Verdict.REGRESSED else 'Better'} {family}"
+            families.setdefault(family(row.metric), []).append(row)
+        for name in sorted(families, key=[_SPEED, _MEMORY, _LOSS, *families].index):
             # A loss that fell is not a gain: it may be another training.
-            own = "warning" if (family, verdict) == (_LOSS, Verdict.IMPROVED) else kind
-            yield Sentence(kind=own, head=heads.get(family, other), text=_listed(_entries(families[family])))
+            kind = "warning" if (name, verdict) == (_LOSS, Verdict.IMPROVED) else _KINDS[verdict]
+            yield Sentence(kind=kind, head=first_words(name, verdict), text=_listed(_entries(families[name])))
 
 
-def _family(name: str) -> str:
+def first_words(family: str, verdict: Verdict) -> str:
+    """Return the first words about a family that regressed or improved: `Slower`, `Less memory`, `Worse first step`."""
+    return _HEADS[verdict].get(family, f"{'Worse' if verdict is Verdict.REGRESSED else 'Better'} {family}")
+
+
+def family(name: str) -> str:
     """Return the family of a metric: its label, if it is neither a speed, nor a memory, nor the loss."""
     if name in SPEEDS:
         return _SPEED
@@ -86,19 +90,23 @@ def _family(name: str) -> str:
 
 def _without_mirrors(rows: Sequence[Row]) -> list[Row]:
     """Return the first row of each experiment and family, in the order of the default metrics."""
-    ordered = sorted(rows, key=lambda row: DEFAULT.index(row.metric) if row.metric in DEFAULT else len(DEFAULT))
+    ordered = sorted(rows, key=lambda row: order(row.metric))
     first: dict[tuple[str, str], Row] = {}
     for row in ordered:
-        first.setdefault((row.label, _family(row.metric)), row)
+        first.setdefault((row.label, family(row.metric)), row)
     return sorted(first.values(), key=wording.badness)
+
+
+def order(name: str) -> int:
+    """Return the place of a metric among those that show the same fact. The first of them counts."""
+    return DEFAULT.index(name) if name in DEFAULT else len(DEFAULT)
 
 
 def _entries(rows: Sequence[Row]) -> list[str]:
     """Return a text for each group of rows that differ only in the number of GPUs."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        name = _BETWEEN.join(part for part in row.label.split(_BETWEEN) if not _GPUS.fullmatch(part))
-        groups.setdefault((name, row.metric), []).append(row)
+        groups.setdefault((without_gpus(row.label), row.metric), []).append(row)
     return [_entry(name, metric_name, some) for (name, metric_name), some in groups.items()]
 
 
@@ -110,14 +118,20 @@ def _entry(name: str, metric_name: str, rows: Sequence[Row]) -> str:
     within = f" ({wording.percent(low)} to {wording.percent(high)})" if ends and len(ends) == len(ratios) else ""
     needs = sorted(row.needs for row in rows if row.needs)
     runs = dict.fromkeys((needs[0], needs[-1])) if needs else {}
-    parts = [name, " to ".join(change), f"{wording.heading(metric_name)}{within}", _gpus(rows)]
+    at = gpus([row.label for row in rows])
+    parts = [name, " to ".join(change), f"{wording.heading(metric_name)}{within}", at]
     more = f"; about {' to '.join(map(str, runs))} more runs per side would settle it" if runs else ""
     return " ".join(filter(None, parts)) + more
 
 
-def _gpus(rows: Sequence[Row]) -> str:
-    """Return the numbers of GPUs in the labels of these rows: `at 1 and 2 GPUs`."""
-    found = [match for row in rows for part in row.label.split(_BETWEEN) if (match := _GPUS.fullmatch(part))]
+def without_gpus(label: str) -> str:
+    """Return the label of an experiment without its number of GPUs."""
+    return BETWEEN.join(part for part in label.split(BETWEEN) if not _GPUS.fullmatch(part))
+
+
+def gpus(labels: Sequence[str]) -> str:
+    """Return the numbers of GPUs in the labels of experiments: `at 1 and 2 GPUs`."""
+    found = [match for label in labels for part in label.split(BETWEEN) if (match := _GPUS.fullmatch(part))]
     if not found:
         return ""
     counts = sorted({int(match["count"]) for match in found})
