@@ -6,7 +6,7 @@ This module has no behaviour. Values are in the base units of `measure.metrics`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from orchestrator.compare.comparison import Difference
@@ -27,11 +27,15 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Campaign:
-    """One place that was read. `began_at` is in seconds since the epoch; None if the place has no start times."""
+    """One place that was read. `began_at` is in seconds since the epoch; None if the place has no start times.
+
+    `environment` has the facts of its runs, such as driver and versions. If runs differ in a fact, it lists their values.
+    """
 
     name: str
     began_at: float | None
     experiments: int
+    environment: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,6 +20,7 @@ from orchestrator.compare.history.history import Campaign, History, Point, Serie
 from orchestrator.compare.judging import LOSS, ended_at_different_steps
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, better_direction
+from orchestrator.compare.sides import environment
 from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import Direction
@@ -72,15 +73,21 @@ def history(
     fleets = list(fleet.courses(courses, read))
     chance = findings.chance_per_series([*courses, *fleets], error_rate=error_rate)
     return History(
-        campaigns=tuple(
-            Campaign(name=campaign.side.name, began_at=campaign.began_at, experiments=len(campaign.side.entries))
-            for campaign in read
-        ),
+        campaigns=tuple(_campaign(one) for one in read),
         series=tuple(findings.search(course, chance=chance) for course in courses),
         fleet=tuple(fleet.search(one, courses, chance=chance) for one in fleets),
         error_rate=error_rate,
         expected_false_steps=findings.expected_false_steps([*courses, *fleets], chance=chance),
         warnings=(*warnings, *_left_out(shortened, courses)),
+    )
+
+
+def _campaign(one: Read) -> Campaign:
+    return Campaign(
+        name=one.side.name,
+        began_at=one.began_at,
+        experiments=len(one.side.entries),
+        environment=environment.combined([entry.environment for entry in one.side.entries if entry.runs]),
     )
 
 
@@ -183,7 +190,7 @@ def _courses(track: _Track, read: Sequence[Read], rule: Rule) -> Iterator[Course
 def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Runs]) -> Iterator[Point]:
     since: tuple[Difference, ...] = ()
     for (number, entry, changes), runs in zip(track.seen, campaigns, strict=True):
-        since = _chained(since, changes)
+        since = chained(since, changes)
         if not runs:
             continue  # the next point also gets the changes at this campaign, which failed
         starts = [run.started_at for run in entry.runs if run.started_at is not None]
@@ -199,7 +206,7 @@ def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Run
         since = ()
 
 
-def _chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tuple[Difference, ...]:
+def chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tuple[Difference, ...]:
     """Return two successive lists of differences as one. A name that returned to its old value is left out."""
     by_name = {difference.name: difference for difference in earlier}
     for difference in later:
