@@ -25,6 +25,7 @@ from orchestrator.compare.history import campaigns, findings, repeats, trends
 from orchestrator.compare.history.findings import Course
 from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series
 from orchestrator.compare.history.view import as_csv, files, sparklines, terminal, wording
+from orchestrator.compare.history.view.events import events
 from orchestrator.compare.history.view.trend_page import trend_page
 from orchestrator.compare.rules import Rules, parse
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
@@ -43,8 +44,12 @@ BASELINE, LIGER = framework("baseline"), framework("liger")
 
 
 def measured(experiment: Experiment, day: float, speeds: Sequence[float], **more: Any) -> list[RunRecord]:
-    """A record for each speed, of a campaign of that day; `more` are other numbers, or `torch` and `commit` for the provenance."""
+    """A record for each speed, of a campaign of that day.
+
+    `more` are other numbers, or `torch`, `driver`, `host` and `commit` for the provenance.
+    """
     around = {
+        "driver": {"driver": more.pop("driver", "580.159")},
         "git": {"commit": more.pop("commit", "a" * 40), "dirty": False},
         "packages": {"torch": more.pop("torch", "2.13.0")},
         "gpus": [],
@@ -524,14 +529,15 @@ def page_data(page: str) -> Mapping[str, Any]:
     return document
 
 
-def test_the_page_has_a_chart_for_each_series_and_the_steps_in_words(found: History) -> None:
+def test_the_page_has_a_chart_for_each_series_and_a_card_for_each_event(found: History) -> None:
     page = trend_page(found)
     views = page_data(page)["charts"]["trend"]["views"]
     assert len(views) == len(found.fleet) + len(found.series) == len({tuple(view["at"]) for view in views})
-    assert len(views[len(found.fleet)]["figure"]["layout"]["shapes"]) == len(found.series[0].steps) == 1
-    for series, step in wording.newest_first(found):
-        assert wording.step_text(series, step) in page
-    assert "torch 2.12.0 → 2.13.0" in page
+    assert page.count('<li class="event">') == len(events(found)) == 3
+    for event in events(found):
+        for finding in event.findings:
+            assert finding.head in page and finding.size in page and finding.where in page
+    assert "torch 2.12.0 → 2.13.0" in page and "commit aaaaaaa → bbbbbbb" in page
 
 
 HOSTILE = "\x1b[31m</script><img src=x onerror=alert(1)>\u202e"
@@ -540,7 +546,8 @@ HOSTILE = "\x1b[31m</script><img src=x onerror=alert(1)>\u202e"
 def test_names_and_versions_from_anywhere_are_text_and_nothing_else(tmp_path: Path) -> None:
     experiment = replace(BASELINE, scenario=HOSTILE, model=HOSTILE)
     for day in range(8):
-        records = measured(experiment, day, [1000.0 if day < 4 else 1200.0], torch=f"{HOSTILE}{day // 4}", host=HOSTILE)
+        around = {"torch": f"{HOSTILE}{day // 4}", "host": HOSTILE, "commit": f"{HOSTILE[: day // 4 + 5]}{HOSTILE}"}
+        records = measured(experiment, day, [1000.0 if day < 4 else 1200.0], **around)
         stored(tmp_path / f"{day}", (experiment, records))
     found = history(tmp_path)
     assert len(only(found).steps) == 1

@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.compare.history.history import History, Kind, Series
 from orchestrator.compare.history.view import wording
+from orchestrator.compare.history.view.events import latest_first
 from orchestrator.measure.metrics import show
 from orchestrator.report.page.texts import one_line
 
@@ -25,33 +26,31 @@ _CLASSES = {Kind.BETTER: "good", Kind.WORSE: "bad", Kind.CHANGED: "changed"}
 def tiles(history: History) -> tuple[list[dict[str, Any]], int]:
     """Return the tiles of the grid, and the number of series that are left out."""
     headings = wording.labels(history)
-    ordered = sorted(
-        (series for series in wording.every_series(history) if len(series.points) > 1),
-        key=lambda series: -_latest(series),
-    )
+    ordered = [series for series in latest_first(history) if len(series.points) > 1]
     return [_tile(series, headings) for series in ordered[:MOST_TILES]], max(0, len(ordered) - MOST_TILES)
-
-
-def _latest(series: Series) -> int:
-    """Return the campaign of the latest step or drift; -1 if there is none."""
-    ends = [series.points[step.at].campaign for step in (*series.steps, *series.drifts)]
-    return max(ends, default=-1)
 
 
 def _tile(series: Series, headings: Mapping[str, str]) -> dict[str, Any]:
     heading = one_line(headings[series.metric])
     places = _places(series)
-    last = max(series.steps, key=lambda step: step.at, default=None)
+    last = max((*series.steps, *series.drifts), key=lambda step: step.at, default=None)
+    began_at = None if last is None else series.points[last.at].began_at
     return {
         "name": one_line(series.label),
         "metric": heading,
         "value": show(series.metric, series.points[-1].value),
         "change": "" if last is None else wording.percent(last.change),
+        "when": wording.date(began_at),
         "style": "" if last is None else _CLASSES[last.kind],
         "line": " ".join(f"{x:.1f},{y:.1f}" for x, y in places),
         "marks": [{"x": f"{places[step.at][0]:.1f}", "style": _CLASSES[step.kind]} for step in series.steps],
-        "at": json.dumps([one_line(series.label), heading]),
+        "at": view_of(series, headings),
     }
+
+
+def view_of(series: Series, headings: Mapping[str, str]) -> str:
+    """Return the choices of the chart that show a series, as JSON for a button."""
+    return json.dumps([one_line(series.label), one_line(headings[series.metric])])
 
 
 def _places(series: Series) -> list[tuple[float, float]]:

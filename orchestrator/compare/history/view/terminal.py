@@ -13,7 +13,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.compare.history.change_points import FEWEST
 from orchestrator.compare.history.history import History, Kind, Series, Step
 from orchestrator.compare.history.view import wording
 from orchestrator.files.printable_text import counted, printable
@@ -46,9 +45,7 @@ def _heading(history: History) -> Iterator[RenderableType]:
 def _steps(history: History) -> Iterator[RenderableType]:
     steps = wording.newest_first(history)
     if not steps:
-        longest = max(len(series.points) for series in history.series)
-        few = f": a step needs {FEWEST} campaigns, and the longest series has {longest}"
-        yield Text(f"No step in any series{few if longest < FEWEST else ''}.")
+        yield Text(wording.no_step(history))
     else:
         yield Text(f"\n{counted(len(steps), 'step')}, newest first", style="bold")
         yield from _turns(steps, history)

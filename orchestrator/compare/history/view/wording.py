@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import PurePath
 
 from orchestrator.compare.comparison import Difference
 from orchestrator.compare.history.change_points import FEWEST
@@ -20,8 +21,10 @@ SORTS = {"steps": "step", "drifts": "drift", "suspicious": "suspicious step"}
 # The most changes of one campaign that a sentence names. The files have all changes.
 MOST_CHANGES = 8
 
-_COMMIT = "git_commit"
-_COMMIT_DIGITS, _LONGEST = 10, 80
+COMMIT = "git_commit"
+_COMMIT_DIGITS, _LONGEST = 7, 80
+# Names of facts for people. The files have the names themselves.
+_NAMES = {COMMIT: "commit", "git_dirty": "uncommitted changes"}
 _BARS = "▁▂▃▄▅▆▇█"
 # The smallest span of a curve, as a share, so that small noise is drawn nearly flat.
 _LEAST_SPAN = 0.05
@@ -50,6 +53,19 @@ def day(seconds: float | None) -> str:
     """Return the date and time in UTC; a dash if it is unknown."""
     when = moment(seconds)
     return f"{when:%Y-%m-%d %H:%M}" if when else DASH
+
+
+def date(seconds: float | None) -> str:
+    """Return the date in UTC; an empty text if it is unknown."""
+    when = moment(seconds)
+    return f"{when:%Y-%m-%d}" if when else ""
+
+
+def short_names(campaigns: Sequence[Campaign]) -> dict[str, str]:
+    """Return a dict from the name of each campaign to the name of its folder or file, or to itself if two would be the same."""
+    names = [campaign.name for campaign in campaigns]
+    last = [PurePath(name).name or name for name in names]
+    return dict(zip(names, last if len({*last}) == len({*names}) else names, strict=True))
 
 
 def period(history: History) -> str:
@@ -89,7 +105,7 @@ def changes_text(changes: Sequence[Difference]) -> str:
 def changes_shown(changes: Sequence[Difference]) -> str:
     """Return the first changes as a short text for people. Return a phrase if there are none."""
     short = [
-        f"{change.name} {_short(change.name, change.base)} {ARROW} {_short(change.name, change.new)}"
+        f"{fact(change.name)} {short_value(change.name, change.base)} {ARROW} {short_value(change.name, change.new)}"
         for change in changes[:MOST_CHANGES]
     ]
     more = len(changes) - len(short)
@@ -100,8 +116,17 @@ def _word(value: Value) -> str:
     return DASH if value is None else str(value)
 
 
-def _short(name: str, value: Value) -> str:
-    return _word(value)[: _COMMIT_DIGITS if name == _COMMIT else _LONGEST]
+def fact(name: str) -> str:
+    """Return the name of a fact of the environment for people."""
+    return _NAMES.get(name, name)
+
+
+def short_value(name: str, value: Value) -> str:
+    """Return a value for people. Commits are short: `1a2b3c4`, or `1a2b3c4 +1` if there is another one."""
+    if name != COMMIT:
+        return _word(value)[:_LONGEST]
+    first, *others = _word(value).split(", ")
+    return first[:_COMMIT_DIGITS] + (f" +{len(others)}" if others else "")
 
 
 def every_series(history: History) -> tuple[Series, ...]:
@@ -124,6 +149,13 @@ def newest_first(history: History, sort: str = "steps") -> list[SeriesStep]:
         )
 
     return sorted(((series, step) for series in every_series(history) for step in getattr(series, sort)), key=place)
+
+
+def no_step(history: History) -> str:
+    """Return a sentence that says that there is no step. If there are too few campaigns, it says so."""
+    longest = max((len(series.points) for series in history.series), default=0)
+    few = f": a step needs {FEWEST} campaigns, and the longest series has {longest}" if longest < FEWEST else ""
+    return f"No step in any series{few}."
 
 
 def expected(history: History) -> str:

@@ -93,6 +93,8 @@ class Chart {
       summary.textContent = view.summary;
     });
     this.place.querySelector(".plots").replaceChildren(...places);
+    const shown = JSON.stringify(this.at);
+    viewButtons(this).forEach((button) => button.setAttribute("aria-pressed", String(JSON.stringify(JSON.parse(button.dataset.at)) === shown)));
     this.tabulate();
   }
 
@@ -194,6 +196,7 @@ function painted(figure, width) {
     if (figure.narrow.ticktext) layout.yaxis.ticktext = figure.narrow.ticktext;
     if (figure.narrow.range) layout.xaxis.range = figure.narrow.range;
     layout.xaxis.nticks = 4;
+    Object.assign(layout.xaxis, figure.narrow.xaxis);
     for (const trace of data.filter((one) => one.meta === "labels")) {
       trace.textfont.size = 10;
       if (figure.narrow.words) trace.text = figure.narrow.words;
@@ -213,15 +216,21 @@ for (const chart of charts) {
   });
 }
 
-// Buttons that choose the view of a chart, such as the small curves of a history.
-for (const button of document.querySelectorAll("button[data-chart-view]")) {
-  button.addEventListener("click", () => {
-    const chart = charts.find((one) => one.place.dataset.chart === button.dataset.chartView);
-    if (!chart) return;
-    JSON.parse(button.dataset.at).forEach((word, facet) => chooseEverywhere(chart, facet, word));
-    chart.place.scrollIntoView();
-  });
+// Buttons that choose the view of a chart: the findings and the small curves of a history. The one whose view is shown is pressed.
+function viewButtons(chart) {
+  return document.querySelectorAll(`button[data-chart-view="${chart.place.dataset.chart}"]`);
 }
+for (const chart of charts) {
+  viewButtons(chart).forEach((button) => button.addEventListener("click", () => {
+    JSON.parse(button.dataset.at).forEach((word, facet) => chooseEverywhere(chart, facet, word));
+    const { top, bottom } = chart.place.querySelector(".plots").getBoundingClientRect();
+    if (top < 0 || bottom > innerHeight) chart.place.scrollIntoView();
+  }));
+}
+// A click anywhere on the card of an event is a click on its first finding.
+document.querySelectorAll(".event").forEach((card) => card.addEventListener("click", (event) => {
+  if (!event.target.closest("button") && !getSelection().toString()) card.querySelector("button").click();
+}));
 
 const inSight = new IntersectionObserver((entries) => {
   for (const entry of entries) {
