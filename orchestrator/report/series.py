@@ -68,17 +68,17 @@ class RunSeries:
     problem: str | None = None
 
 
-def read(run_dir: Path, *, discarded_steps: int | None) -> RunSeries:
+def read(run_dir: Path, *, discarded_steps: int | None, with_gpus: bool = True) -> RunSeries:
     """Return the series of a run.
 
     `discarded_steps` is the number of warm-up steps in the run's record; None means that the run has no steady state.
     """
-    if size(run_dir) > MAX_BYTES:
+    if size(run_dir, with_gpus=with_gpus) > MAX_BYTES:
         return RunSeries(problem=f"its series take more than {MAX_BYTES // 2**20} MiB, and are not drawn")
     ranks = {rank: sound for rank, series in steps.read(run_dir).items() if (sound := [*filter(_is_sound, series)])}
     together = steps.together(ranks)
     state = _state(together, discarded_steps)
-    samples = samples_of(run_dir, limit=MAX_BYTES)
+    samples = samples_of(run_dir, limit=MAX_BYTES) if with_gpus else gpu_timeline.Timeline()
     start = start_of(samples)
     return RunSeries(
         steps=_steps(together, len(ranks), state) if together else None,
@@ -96,10 +96,10 @@ def read(run_dir: Path, *, discarded_steps: int | None) -> RunSeries:
     )
 
 
-def size(run_dir: Path) -> int:
+def size(run_dir: Path, *, with_gpus: bool = True) -> int:
     """Return the number of bytes that `read` reads of a run."""
-    total = 0
-    for path in (*RunFolder(run_dir).all_steps().values(), run_dir / gpu_timeline.SAMPLES):
+    total, samples = 0, [run_dir / gpu_timeline.SAMPLES] if with_gpus else []
+    for path in (*RunFolder(run_dir).all_steps().values(), *samples):
         try:
             total += path.lstat().st_size
         except OSError:

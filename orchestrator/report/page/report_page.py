@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 60, 100, 200
 
-# The largest number of experiments in the charts, and of runs whose series are drawn.
-MOST_CELLS, MOST_SERIES = 1000, 120
+# The largest number of experiments in the charts.
+MOST_CELLS = 1000
 
 # Space for the commands and logs of the table's rows. A page of 1,000 experiments has less than 15 MB.
 DETAIL_BYTES = 3_000_000
@@ -45,7 +45,7 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
     names = [str(name) for name in table.runs["results"].unique()] if "results" in table.runs else []
     folders, ended = Folders.of(roots, names), runs.read(table.runs)
     known, capacities = chart_data.read(table, most=MOST_CELLS), all_charts.gpu_capacities(ended, folders)
-    charts = list(all_charts.charts(table, known, ended, folders, capacities=capacities, most_series=MOST_SERIES))
+    charts = list(all_charts.charts(table, known, ended, folders, capacities=capacities))
     rows = table_data.of(table, ended, folders, detail_bytes=DETAIL_BYTES)
     table_rows = {**rows.data, "panels": [cell.panel for cell in known]}
     notes = [one_line(shown.text, width=600) for shown in highlights if shown.kind is HighlightKind.NOTE]

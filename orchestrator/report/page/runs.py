@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.report.page.charts.chart_data import SPEEDS, Key
 from orchestrator.report.page.folders import Folders
-from orchestrator.results.table.baseline import MEMORIES
+from orchestrator.results.table.baseline import MEMORIES, is_on_cold_run
 from orchestrator.results.table.column_choice import Numbers, column
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Run:
     """One run that ended: its experiment's key, its name (`r1-t1`), its outcome, and the values that the page needs.
 
-    `numbers` maps a column of NUMBERS to the run's value. `remarks` are the sentences about the run.
+    `numbers` maps a column of NUMBERS to the run's value. `remarks` are the sentences about the run. `cold`: it was a cold first
+    run, and no number of the experiment includes it.
     """
 
     key: Key
@@ -32,6 +33,7 @@ class Run:
     remarks: tuple[str, ...]
     discarded_steps: int | None
     gpu_words: str | None
+    cold: bool
 
     def folder(self, folders: Folders) -> Path | None:
         return folders.run_dir(self.key[0], self.key[1], self.name)
@@ -65,6 +67,7 @@ def read(frame: pd.DataFrame) -> dict[Key, list[Run]]:
                 remarks=tuple(filter(None, (failure, *str(warnings or "").splitlines()))),
                 discarded_steps=discarded if isinstance(discarded, int) and not isinstance(discarded, bool) else None,
                 gpu_words=str(gpus) if gpus else None,
+                cold=any(map(is_on_cold_run, str(warnings or "").splitlines())),
             )
             runs[run.key].append(run)
     return dict(runs)

@@ -234,7 +234,7 @@ def ok_runs(table: ResultsTable, names: Iterable[str], *, cold: bool = False) ->
     for at, (key, repeat, attempt) in enumerate(tries):
         last[key, repeat] = max(last.get((key, repeat), (0.0, at)), (number(attempt) or 0.0, at))
     status, warnings = column(runs, "status"), column(runs, "warnings")
-    was_cold = [any(map(_is_on_cold_run, str(text or "").splitlines())) for text in warnings]
+    was_cold = [any(map(is_on_cold_run, str(text or "").splitlines())) for text in warnings]
     ended_ok = (at for _, at in last.values() if status[at] == Status.OK.value and keys[at] in row_of)
     counted = [at for at in ended_ok if was_cold[at] is cold]
     by_row: list[dict[str, list[float]]] = [{} for _ in range(len(experiments))]
@@ -247,7 +247,8 @@ def ok_runs(table: ResultsTable, names: Iterable[str], *, cold: bool = False) ->
     return by_row
 
 
-def _is_on_cold_run(sentence: str) -> bool:
+def is_on_cold_run(sentence: str) -> bool:
+    """Return whether a sentence of a run says that the run was cold."""
     return Caveat.of_sentence(sentence).kind is CaveatKind.COLD_FIRST_RUN
 
 

@@ -10,18 +10,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.records import Status
 from orchestrator.report import series
 from orchestrator.report.page import runs
-from orchestrator.report.page.charts import balance, bars, chart_data, curves, over_time, parts
+from orchestrator.report.page.charts import balance, bars, chart_data, curves, parts
 from orchestrator.report.page.charts.chart import Absent, Chart, chart_or_absent
 from orchestrator.report.page.charts.chart_data import Cell, Key
 from orchestrator.report.page.charts.over_time import Drawn
+from orchestrator.report.page.charts.over_time.devices import devices
+from orchestrator.report.page.charts.over_time.step_times import step_times
 from orchestrator.report.page.folders import Folders, gpus
 from orchestrator.report.page.runs import Run
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
+# The largest number of runs whose steps are drawn, and of runs whose GPUs are drawn, which take much more of the page.
+MOST_STEPS, MOST_GPUS = 600, 120
 # The largest number of bytes of series that are read for a page.
 SERIES_BYTES = 32 * 2**20
 
@@ -37,11 +42,10 @@ def charts(
     folders: Folders,
     *,
     capacities: Mapping[Key, float],
-    most_series: int,
 ) -> Iterator[Chart | Absent]:
     """Yield all charts in their order. If a chart has no numbers, yield the reason in its place."""
     facet = chart_data.panel_word(table.experiments)
-    drawn, notes = _series(known, ended, folders, capacities, most_series)
+    drawn, of_steps, of_gpus = _series(known, ended, folders, capacities)
     yield chart_or_absent(bars.throughput(known, facet), "no run has a speed")
     if (times := bars.times(known, facet)).views:
         yield times
@@ -52,8 +56,8 @@ def charts(
     yield chart_or_absent(
         curves.scaling(known, facet), "no experiment has a speed per GPU at different numbers of GPUs"
     )
-    yield chart_or_absent(over_time.step_times(drawn, notes), "no run recorded its steps")
-    yield chart_or_absent(over_time.devices(drawn, notes), NO_GPU_SAMPLES)
+    yield chart_or_absent(step_times(drawn, of_steps), "no run recorded its steps")
+    yield chart_or_absent(devices(drawn, of_gpus), NO_GPU_SAMPLES)
     yield chart_or_absent(bars.energy(known, facet), NO_GPU_SAMPLES)
     yield chart_or_absent(parts.wall_time(known, facet), "no run recorded when its stages began")
     yield chart_or_absent(
@@ -88,30 +92,49 @@ def _capacity(folder: Path) -> float | None:
 
 
 def _series(
-    known: Sequence[Cell], ended: Runs, folders: Folders, capacities: Mapping[Key, float], most: int
-) -> tuple[list[Drawn], list[str]]:
-    """Return two values: the series of as many runs as fit, and notes about omissions.
+    known: Sequence[Cell], ended: Runs, folders: Folders, capacities: Mapping[Key, float]
+) -> tuple[list[Drawn], list[str], list[str]]:
+    """Return three values: the series of as many runs as fit, and notes about omissions of steps and of GPUs.
 
     The first runs of all experiments come first.
     """
-    names = {cell.key: cell.full_name for cell in known}
+    cells = {cell.key: cell for cell in known}
+    in_turn = [*runs.in_turn(ended, [*cells])]
     drawn: list[Drawn] = []
-    left, too_large, over = SERIES_BYTES, 0, 0
-    for run in runs.in_turn(ended, [cell.key for cell in known]):
-        folder = run.folder(folders)
-        if folder is None or len(drawn) >= most or (size := series.size(folder)) > left:
-            over += 1
+    left, too_large = SERIES_BYTES, 0
+    for run in in_turn:
+        folder, with_gpus = run.folder(folders), len(drawn) < MOST_GPUS
+        size = series.size(folder, with_gpus=with_gpus) if folder and len(drawn) < MOST_STEPS else SERIES_BYTES
+        if folder is None or size >= left:
             continue
         left, too_large = left - size, too_large + (size > series.MAX_BYTES)
-        points = series.read(folder, discarded_steps=run.discarded_steps)
-        drawn.append(Drawn(experiment=names[run.key], run=run.name, series=points, gpu_bytes=capacities.get(run.key)))
-    notes = []
-    if over:
-        notes.append(
-            f"The page has room for the series of {len(drawn):,} runs; the series of {over:,} more runs are only in their folders."
-        )
+        points = series.read(folder, discarded_steps=run.discarded_steps, with_gpus=with_gpus)
+        drawn.append(_drawn(run, cells[run.key], points, capacities.get(run.key)))
+    large = []
     if too_large:
-        notes.append(
-            f"The series of {too_large:,} runs are not drawn: each takes more than {series.MAX_BYTES // 2**20} MiB."
-        )
-    return drawn, notes
+        limit = f"{series.MAX_BYTES // 2**20} MiB"
+        large.append(f"The series of {too_large:,} runs are not drawn: each takes more than {limit}.")
+    with_gpus_drawn = min(len(drawn), MOST_GPUS)
+    of_steps, of_gpus = (
+        [*_left_out(what, count, len(in_turn)), *large]
+        for what, count in (("step times", len(drawn)), ("memory and power", with_gpus_drawn))
+    )
+    return drawn, of_steps, of_gpus
+
+
+def _drawn(run: Run, cell: Cell, points: series.RunSeries, gpu_bytes: float | None) -> Drawn:
+    not_counted = "cold" if run.cold else "" if run.status == Status.OK else run.status
+    return Drawn(
+        experiment=cell.full_name,
+        run=run.name,
+        series=points,
+        place=cell.place,
+        not_counted=not_counted,
+        gpu_bytes=gpu_bytes,
+    )
+
+
+def _left_out(what: str, drawn: int, count: int) -> Iterator[str]:
+    if drawn < count:
+        more = f"those of {count - drawn:,} more runs are only in their folders"
+        yield f"The page has room for the {what} of {drawn:,} runs; {more}."
