@@ -21,7 +21,8 @@ from orchestrator.records import RunFolder
 
 Point = tuple[float, float]
 
-POINTS = 200
+# The largest number of points of a series, and of the part of a GPU's series before the first step.
+POINTS, POINTS_BEFORE = 200, 40
 # The largest size of one run's steps and samples together. A GPU that is read every 10 ms for an hour writes about 2 MiB.
 MAX_BYTES = 24 * 2**20
 
@@ -47,7 +48,7 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-    """One GPU over time, as thinned points: (seconds since the first reading, value). A value is valid until the next point."""
+    """One GPU over time, as thinned points: (seconds on the clock of the series, value). A value is valid until the next point."""
 
     place: int
     uuid: str | None
@@ -59,12 +60,14 @@ class Device:
 class RunSeries:
     """A run's series.
 
-    `window` is the time of its steady state, on the clock of the devices. `problem` says why something is missing.
+    The clock of the devices starts when the first step begins (`from_first_step`), or, if this moment is unknown, with the first
+    reading. `window` is the time of the steady state on this clock. `problem` says why something is missing.
     """
 
     steps: Steps | None = None
     devices: tuple[Device, ...] = ()
     window: tuple[float, float] | None = None
+    from_first_step: bool = False
     problem: str | None = None
 
 
@@ -79,7 +82,8 @@ def read(run_dir: Path, *, discarded_steps: int | None, with_gpus: bool = True) 
     together = steps.together(ranks)
     state = _state(together, discarded_steps)
     samples = samples_of(run_dir, limit=MAX_BYTES) if with_gpus else gpu_timeline.Timeline()
-    start = start_of(samples)
+    first_step = _first_step(together, samples)
+    start = start_of(samples) if first_step is None else first_step
     return RunSeries(
         steps=_steps(together, len(ranks), state) if together else None,
         devices=tuple(
@@ -92,6 +96,7 @@ def read(run_dir: Path, *, discarded_steps: int | None, with_gpus: bool = True) 
             for place, device in samples.devices.items()
         ),
         window=_window(together, state, start),
+        from_first_step=first_step is not None,
         problem=samples.problem,
     )
 
@@ -122,6 +127,15 @@ def start_of(samples: gpu_timeline.Timeline) -> float:
     """Return the moment of the first reading of any GPU, in seconds since the epoch. Return 0 if there are no readings."""
     series = [points for device in samples.devices.values() for points in device.points.values()]
     return min((points[0][0] for points in series if points), default=0.0)
+
+
+def _first_step(series: Sequence[Step], samples: gpu_timeline.Timeline) -> float | None:
+    """Return the moment when the first step began, in seconds since the epoch. Return None if no GPU was read around it."""
+    readings = [points for device in samples.devices.values() for points in device.points.values() if points]
+    if not series or series[0].ended_at is None or not readings:
+        return None
+    began = series[0].ended_at - series[0].seconds
+    return began if start_of(samples) <= began <= max(points[-1][0] for points in readings) else None
 
 
 def thin(points: Sequence[Point], *, limit: int = POINTS) -> tuple[Point, ...]:
@@ -185,7 +199,10 @@ def _window(series: Sequence[Step], state: steady_state.Steady | None, start: fl
 
 
 def _since(points: Sequence[Point], start: float) -> tuple[Point, ...]:
-    return thin(_sound((moment - start, value) for moment, value in points))
+    """Return the points on the clock that starts at `start`. Fewer points are kept of the time before it."""
+    sound = _sound((moment - start, value) for moment, value in points)
+    before = [point for point in sound if point[0] < 0]
+    return (*thin(before, limit=POINTS_BEFORE), *thin(sound[len(before) :]))
 
 
 def _is_sound(step: Step) -> bool:

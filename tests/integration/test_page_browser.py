@@ -170,6 +170,18 @@ def test_a_choice_draws_another_view_in_every_chart_that_has_it(page: Page) -> N
     assert selects["throughput"].input_value() == "config:llama-1b"
 
 
+def test_a_double_click_shows_what_was_before_the_first_step(page: Page) -> None:
+    draw_all(page)
+    begin = "document.querySelector('#chart-devices .plot').layout.xaxis.range[0]"
+    drag = page.locator("#chart-devices .plot .nsewdrag").first
+    assert -1 < page.evaluate(begin) < 0
+    drag.dblclick()
+    page.wait_for_function(f"{begin} < -5")
+    page.wait_for_timeout(500)  # two double-clicks in a row are one of four clicks
+    drag.dblclick()
+    page.wait_for_function(f"{begin} > -1")
+
+
 def test_a_chart_is_saved_as_a_picture(page: Page, tmp_path: Path) -> None:
     with page.expect_download() as download:
         page.locator("#chart-throughput .save").click()

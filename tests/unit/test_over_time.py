@@ -15,9 +15,10 @@ from orchestrator.report.page import runs
 from orchestrator.report.page.charts import all_charts, chart_data, colours
 from orchestrator.report.page.charts.chart import Chart
 from orchestrator.report.page.charts.over_time import Drawn
+from orchestrator.report.page.charts.over_time.devices import devices
 from orchestrator.report.page.charts.over_time.step_times import step_times
 from orchestrator.report.page.folders import Folders
-from orchestrator.report.series import RunSeries, Steps
+from orchestrator.report.series import Device, RunSeries, Steps
 from orchestrator.results.table.load import ResultsTable, load
 
 LEVEL = tuple((float(n), 0.30 + 0.001 * (n % 3)) for n in range(2, 31))
@@ -80,6 +81,27 @@ def test_the_longest_warm_up_is_shaded_and_each_has_its_end() -> None:
     assert [end["x0"] for end in ends] == [1.5, 4.5]
     assert median["y0"] == pytest.approx(301)
     assert "1 to 4 steps of warm-up" in view.summary
+
+
+GPU = Device(place=0, uuid=None, memory_bytes=((-9.0, 0.0), (0.5, 2.0**30)), power_w=((-9.0, 76.0), (20.0, 700.0)))
+
+
+def test_memory_and_power_begin_with_the_first_step() -> None:
+    of_gpus = RunSeries(devices=(GPU, replace(GPU, place=1)), window=(2.0, 19.0), from_first_step=True)
+    (view,) = devices([Drawn(experiment="liger", run="r1-t1", series=of_gpus, place=2)], []).views
+    axis = view.figure["layout"]["xaxis"]
+    assert (axis["range"], axis["title"]["text"]) == ([-0.2, 20.0], "seconds since the first step began")
+    assert min(x for trace in view.figure["data"] for x in trace["x"]) == -9, "a double-click shows what was before"
+    assert {trace["line"]["color"] for trace in view.figure["data"]} == {colours.colour(2)}
+    looks = {trace["name"]: (trace["opacity"], trace["line"]["dash"]) for trace in view.figure["data"]}
+    assert looks["GPU 0"] != looks["GPU 1"]
+
+
+def test_without_a_first_step_the_axis_says_what_zero_is() -> None:
+    (view,) = devices([Drawn(experiment="liger", run="r1-t1", series=RunSeries(devices=(GPU,)))], []).views
+    axis = view.figure["layout"]["xaxis"]
+    assert axis["title"]["text"] == "seconds since the first reading"
+    assert "range" not in axis
 
 
 @pytest.fixture(scope="module")

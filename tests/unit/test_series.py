@@ -67,10 +67,40 @@ def test_the_window_is_the_one_that_numbers_are_of(tmp_path: Path) -> None:
     window = throughput.steady_window(tmp_path)
     found = series.read(tmp_path, discarded_steps=1)
     assert window is not None
-    assert found.window == pytest.approx([moment - (BEGAN - 12) for moment in window])
+    assert found.window == pytest.approx([moment - BEGAN for moment in window], abs=0.01)
     assert found.steps is not None
     assert found.steps.cut == 1
     assert found.problem is None
+
+
+def test_the_clock_of_the_gpus_starts_with_the_first_step(tmp_path: Path) -> None:
+    made_campaigns.write_series(tmp_path, EXPERIMENT, random.Random(1))
+    first = steps_of(tmp_path)[0]
+    found = series.read(tmp_path, discarded_steps=1)
+    assert found.from_first_step
+    for device in found.devices:
+        before = [point for point in device.power_w if point[0] < 0]
+        assert before[0][0] == pytest.approx(BEGAN - 12 - (first["t"] - first["s"]), abs=0.01)
+        assert len(before) <= series.POINTS_BEFORE
+        assert len(before) < len(device.power_w) <= series.POINTS_BEFORE + series.POINTS
+
+
+@pytest.mark.parametrize("shift_s", [-3600.0, 3600.0, None])
+def test_without_a_first_step_among_the_readings_the_clock_starts_with_them(
+    tmp_path: Path, shift_s: float | None
+) -> None:
+    """The clock of another host may be an hour off, and a run may have no steps."""
+    made_campaigns.write_series(tmp_path, EXPERIMENT, random.Random(1))
+    lines = [] if shift_s is None else [{**step, "t": step["t"] + shift_s} for step in steps_of(tmp_path)]
+    (tmp_path / "steps-rank0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "steps-rank1.jsonl").unlink()
+    found = series.read(tmp_path, discarded_steps=1)
+    assert not found.from_first_step
+    assert {device.power_w[0][0] for device in found.devices} == {0.0}
+
+
+def steps_of(run_dir: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run_dir / "steps-rank0.jsonl").read_text().splitlines()]
 
 
 def test_the_steps_of_all_ranks_their_warm_up_and_their_spikes(tmp_path: Path) -> None:

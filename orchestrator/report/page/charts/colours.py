@@ -19,11 +19,19 @@ SYMBOLS = (
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 PATTERNS = ("", "/", ".", "\\", "x", "-", "|")
 
+# The opacity of the lightest of several series of one colour.
+_LIGHTEST = 0.45
+
 INK, MUTED, GRID, PAPER, SHADE, BAD = "@ink", "@muted", "@grid", "@paper", "@shade", "@bad"
 
 
 def colour(place: int) -> str:
     return f"@series-{place % COLOURS}"
+
+
+def lightness(count: int) -> list[float]:
+    """Return the opacities of several series of one colour; the first is opaque."""
+    return [round(1 - (1 - _LIGHTEST) * at / max(1, count - 1), 2) for at in range(count)]
 
 
 def symbol(place: int) -> str:

@@ -29,8 +29,6 @@ HEIGHT_PX = 360
 # A first step that takes more than this many times as long as each later step is marked at the edge. Otherwise the first step would
 # flatten the lines.
 _OFF_SCALE = 1.6
-# The opacity of the last run's line; that of the first run is opaque.
-_LIGHTEST = 0.45
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,11 +131,10 @@ def _scale(series: Sequence[Steps]) -> _Scale:
 
 def _lines(runs: Sequence[_Run], scale: _Scale, place: int) -> Iterator[Trace]:
     """Yield the line of each run, in the colour of the experiment; a later run is lighter."""
-    for at, run in enumerate(runs):
+    for run, opacity in zip(runs, colours.lightness(len(runs)), strict=True):
         points = [point for point in run.steps.points if point != run.steps.first or not scale.is_off(point)]
         style = {"color": colours.colour(place), "dash": "dash" if run.not_counted else "solid", "width": 1.25}
         hover = f"{for_plotly(run.label)}: step %{{x}}, %{{y:.4g}} {scale.unit}<extra></extra>"
-        opacity = round(1 - (1 - _LIGHTEST) * at / max(1, len(runs) - 1), 2)
         yield scatter("lines", run.label, scale.scaled(points), line=style, opacity=opacity, hovertemplate=hover)
 
 
