@@ -116,7 +116,7 @@ def _dots(rank: int | None, rows: Sequence[_Ranks]) -> Trace:
         "markers",
         "ranks" if rank is None else f"rank {rank}",
         [(off, place) for off, place, _ in dots],
-        marker=marker(rank or 0, size=10),
+        marker=marker(rank or 0, size=10, color=colours.MUTED),
         hovertext=[f"rank {of}: {off:+.2%}" for off, _, of in dots],
         hoverinfo="text",
     )
