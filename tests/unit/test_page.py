@@ -24,9 +24,10 @@ from orchestrator.files.printable_text import counted
 from orchestrator.records import Caveat, CaveatKind
 from orchestrator.report.highlights import Highlight, HighlightKind, highlights
 from orchestrator.report.page import chooser, folders, report_page, runs, shell, table_data, texts
-from orchestrator.report.page.charts import bars, chart_data, colours, curves, parts
+from orchestrator.report.page.charts import bars, chart_data, colours, parts
 from orchestrator.report.page.charts.chart import Absent, Chart, in_stretches
 from orchestrator.report.page.charts.chart_data import Cell
+from orchestrator.report.page.charts.curves import tradeoff
 from orchestrator.results.table.baseline import with_baseline
 from orchestrator.results.table.load import ResultsTable, load
 
@@ -257,7 +258,7 @@ def test_runs_are_dots_and_what_is_in_doubt_is_marked_in_every_chart() -> None:
     dots = {one["name"]: (one["x"], one["marker"]["symbol"]) for one in data if one.get("mode") == "markers"}
     assert dots == {"run": ([102.0, 140.0], "circle"), "cold first run": ([100.0], "circle-open")}
     assert data[-1]["text"] == ["\xa0101 · n=1 · first run cold", "\xa0140 · n=1 · ⚠ not steady"]
-    (view,) = curves.tradeoff([base, new], "Model").views
+    (view,) = tradeoff.tradeoff([base, new], "Model").views
     assert view.summary == "2 points; on the front: baseline."
     symbols = {one["name"]: one["marker"]["symbol"] for one in view.figure["data"] if one.get("mode") == "markers"}
     assert symbols == {"baseline": ["circle"], "new": ["square-open"]}
@@ -293,7 +294,7 @@ def test_a_choice_has_one_colour_on_the_page(known: list[Cell]) -> None:
     places = {cell.choice: cell.place for cell in known}
     assert len(set(places.values())) == len(places)
     assert all(cell.place == places[cell.choice] for cell in known)
-    for chart in (bars.throughput(known, "Model"), curves.tradeoff(known, "Model")):
+    for chart in (bars.throughput(known, "Model"), tradeoff.tradeoff(known, "Model")):
         for view in chart.views:
             for trace in view.figure["data"]:
                 if trace["type"] == "scatter" and trace["name"] in places:
@@ -366,15 +367,8 @@ def test_the_front_is_what_nothing_beats(points: list[tuple[int, int]]) -> None:
     def beaten(mine: tuple[int, int]) -> bool:
         return any(o != mine and o[0] <= mine[0] and o[1] >= mine[1] for o in points)
 
-    found = curves.front([(float(x), float(y)) for x, y in points])
+    found = tradeoff.front([(float(x), float(y)) for x, y in points])
     assert sorted(found) == [at for at, point in enumerate(points) if not beaten(point)]
-
-
-def test_scaling_starts_at_its_ideal(known: list[Cell]) -> None:
-    for _, figure in views(curves.scaling(known, "Model")):
-        for line in figure["data"]:
-            assert line["x"] == sorted(line["x"])
-            assert line["y"][0] == 1.0
 
 
 @given(st.lists(st.integers(), max_size=200), st.integers(1, 50))

@@ -11,7 +11,7 @@ from orchestrator.report.highlights.wording import efficiency
 from orchestrator.results.table.aggregate import PER_GPU, Cell, scaling_bases
 from orchestrator.results.table.axes import arguments_of
 from orchestrator.results.table.baseline import ok_runs
-from orchestrator.results.table.column_choice import column
+from orchestrator.results.table.column_choice import Numbers, column
 from orchestrator.results.table.load import ResultsTable
 
 MOST_SCALING = 4
@@ -24,8 +24,9 @@ _FACTS = (
 def scaling(known: Known) -> Iterator[Highlight]:
     """Yield a sentence for each configuration, about all its GPU counts. The configuration with the best scaling comes first."""
     groups: dict[int, list[tuple[int, Ratio]]] = {}
-    for base, row, speed in _scaled(known):
-        groups.setdefault(base, []).append((row, speed))
+    for base, row, speed in scalings(known.table):
+        if not known.in_doubt(row, base):
+            groups.setdefault(base, []).append((row, speed))
     best = sorted(groups.items(), key=lambda group: -round(group[1][-1][1].value, 3))
     for base, more in best[:MOST_SCALING]:
         parts = ", ".join(
@@ -48,17 +49,14 @@ def _unlike(known: Known, row: int, base: int) -> str:
     return f" with {', '.join(different)}" if different else ""
 
 
-def _scaled(known: Known) -> Iterator[tuple[int, int, Ratio]]:
-    """Yield three values: the row of the smallest GPU count, the row of a larger count, and the ratio of their speeds per GPU.
-
-    Rows in doubt are left out.
-    """
-    cells = _as_cells(known.table)
-    places = {id(cell): row for row, cell in enumerate(cells)}
-    runs = ok_runs(known.table, (PER_GPU,))
+def scalings(table: ResultsTable) -> Iterator[tuple[int, int, Ratio]]:
+    """Yield three values: the row of the smallest GPU count, the row of a larger count, and the ratio of their speeds per GPU."""
+    cells = _as_cells(table)
+    places, numbers = {id(cell): row for row, cell in enumerate(cells)}, Numbers(table.experiments)
+    runs = ok_runs(table, (PER_GPU,))
     bases = ((row, places[id(base)]) for row, base in enumerate(scaling_bases(cells)) if base is not None)
-    for row, base in sorted(bases, key=lambda pair: known.numbers("num_gpus", pair[0]) or 0):
-        if row != base and not known.in_doubt(row, base) and PER_GPU in runs[row] and PER_GPU in runs[base]:
+    for row, base in sorted(bases, key=lambda pair: numbers("num_gpus", pair[0]) or 0):
+        if row != base and PER_GPU in runs[row] and PER_GPU in runs[base]:
             yield base, row, ratio(runs[base][PER_GPU], runs[row][PER_GPU])
 
 

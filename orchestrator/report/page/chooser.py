@@ -12,7 +12,7 @@ from orchestrator.measure.intervals import mean_of_logs
 from orchestrator.measure.metrics import MIB, Show, metric, show
 from orchestrator.report.highlights.answers import SPEEDS, comparable
 from orchestrator.report.highlights.highlight import Known, known_of
-from orchestrator.report.page.charts.curves import MEMORIES
+from orchestrator.report.page.charts.curves.tradeoff import MEMORIES
 from orchestrator.report.page.texts import one_line, rounded
 from orchestrator.results.table.baseline import ENERGY, TRAINERS_SPEED, ok_runs
 from orchestrator.results.table.column_choice import column

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.records import Status
 from orchestrator.report import series
 from orchestrator.report.page import runs
-from orchestrator.report.page.charts import balance, bars, chart_data, curves, parts
+from orchestrator.report.page.charts import balance, bars, chart_data, parts
 from orchestrator.report.page.charts.chart import Absent, Chart, chart_or_absent
 from orchestrator.report.page.charts.chart_data import Cell, Key
+from orchestrator.report.page.charts.curves.scaling import scaling
+from orchestrator.report.page.charts.curves.tradeoff import tradeoff
 from orchestrator.report.page.charts.over_time import Drawn
 from orchestrator.report.page.charts.over_time.devices import devices
 from orchestrator.report.page.charts.over_time.step_times import step_times
@@ -51,11 +53,9 @@ def charts(
         yield times
     yield chart_or_absent(parts.memory(known, facet, gpu_bytes=capacities), "no run has memory numbers of a GPU")
     yield chart_or_absent(
-        curves.tradeoff(known, facet), "no two comparable experiments have both a speed and a number for GPU memory"
+        tradeoff(known, facet), "no two comparable experiments have both a speed and a number for GPU memory"
     )
-    yield chart_or_absent(
-        curves.scaling(known, facet), "no experiment has a speed per GPU at different numbers of GPUs"
-    )
+    yield chart_or_absent(scaling(known, facet), "no experiment has a speed per GPU at different numbers of GPUs")
     yield chart_or_absent(step_times(drawn, of_steps), "no run recorded its steps")
     yield chart_or_absent(devices(drawn, of_gpus), NO_GPU_SAMPLES)
     yield chart_or_absent(bars.energy(known, facet), NO_GPU_SAMPLES)

@@ -13,9 +13,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from orchestrator.files.printable_text import counted
-from orchestrator.measure.intervals import Interval, mean_of_logs
+from orchestrator.measure.intervals import Interval, Ratio, mean_of_logs
 from orchestrator.measure.metrics import METRICS, metric
 from orchestrator.records import Device
+from orchestrator.report.highlights.scaling import scalings
 from orchestrator.report.page.texts import one_line
 from orchestrator.results.table.baseline import ENERGY, TIMES, ok_runs, pairs_of, shown_ranks
 from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES, Numbers, column, for_people, number
@@ -49,7 +50,8 @@ class Cell:
     `doubts` are doubts about its speed; `in_doubt`: they forbid a claim about it. `base` is the key of the experiment with which it
     is compared. `speedup` is its speed divided by the speed of `base`, if it may be claimed (`claimed`), and `speedup_interval` is
     the interval of this ratio over runs. If these two experiments differ in an argument, and not in the framework, `setting` is
-    this argument with its value, such as `optim sgd`. `place` is the place of its choice among the colours of the page.
+    this argument with its value, such as `optim sgd`. `scaling` is its speed per GPU divided by that at the smallest GPU count, if
+    it may be claimed. `place` is the place of its choice among the colours of the page.
     """
 
     results: str | None
@@ -72,6 +74,7 @@ class Cell:
     claimed: bool = True
     speedup: float | None = None
     speedup_interval: Interval | None = None
+    scaling: Ratio | None = None
     place: int = 0
 
     @property
@@ -141,7 +144,8 @@ def read(table: ResultsTable, *, most: int) -> list[Cell]:
         )
         for at, (panel, framework, gpus) in enumerate(alike)
     ]
-    return _in_fewer_panels(_with_unique_names(_with_places(_with_baselines(cells, table))))
+    cells = _with_scaling(_with_baselines(cells, table), table)
+    return _in_fewer_panels(_with_unique_names(_with_places(cells)))
 
 
 def _with_places(cells: Sequence[Cell]) -> list[Cell]:
@@ -170,6 +174,15 @@ def _with_baselines(cells: Sequence[Cell], table: ResultsTable) -> list[Cell]:
                 speedup_interval=ratio.interval if ratio else None,
             )
     return paired
+
+
+def _with_scaling(cells: Sequence[Cell], table: ResultsTable) -> list[Cell]:
+    """Return each cell with its scaling. If its speed or that of the smallest GPU count is in doubt, it has none."""
+    scaled = list(cells)
+    for base, row, speed in scalings(table):
+        if max(base, row) < len(cells) and not (cells[base].in_doubt or cells[row].in_doubt):
+            scaled[row] = replace(scaled[row], scaling=speed)
+    return scaled
 
 
 def _setting(name: str, value: Value) -> str:

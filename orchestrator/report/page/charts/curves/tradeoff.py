@@ -1,10 +1,9 @@
-"""Charts of points and lines: scaling over GPU counts, throughput against memory. Pure: cells in, charts out."""
+"""The chart of throughput against memory, with its Pareto front. Pure: cells in, charts out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import MIB, Show, metric
@@ -15,10 +14,7 @@ from orchestrator.report.page.charts.chart import (
     Trace,
     View,
     figure,
-    in_stretches,
-    level,
     marker,
-    note,
     scatter,
 )
 from orchestrator.report.page.charts.chart_data import (
@@ -31,88 +27,20 @@ from orchestrator.report.page.charts.chart_data import (
     noun,
     of_gpus,
 )
+from orchestrator.report.page.charts.curves import HEIGHT_PX, thin
 from orchestrator.report.page.charts.row_axis import NBSP, row_names, words_at
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
 
 GIB = 2**30
-HEIGHT_PX = 420
-# The largest number of lines in one drawing, and of names next to points.
-LINES, MOST_NAMES = 8, 5
+# The largest number of names next to points.
+MOST_NAMES = 5
 
 SPEEDS_PER_GPU = ("real_tokens_per_s_per_gpu", "tokens_per_s_per_gpu", "train_tokens_per_second", *SPEEDS)
 
-EFFICIENCY = "scaling_efficiency"
 MEMORIES = (
     *("device_peak_used_bytes", "mem_nvidia_mem_reserved", "peak_reserved_bytes"),
     *("mem_peak_torch_mem_alloc_in_bytes", "peak_allocated_bytes"),
 )
-
-
-def scaling(cells: Sequence[Cell], facet: str) -> Chart:
-    """Return the chart of speed per GPU over GPU counts, relative to the speed at the smallest count."""
-    views = []
-    for panel, part in by_panel([cell for cell in cells if EFFICIENCY in cell.numbers]).items():
-        names = list(dict.fromkeys(cell.name for cell in part))
-        for stretch, drawn in in_stretches(names, LINES):
-            lines = [[cell for cell in part if cell.name == name] for name in drawn]
-            views.append(_scaling_view((panel, stretch), lines))
-    reading = (
-        "Tokens per second per GPU, relative to the same row at its smallest GPU count. 100 % (dashed) is ideal; communication "
-        "and waiting take the rest."
-    )
-    return Chart(
-        id="scaling",
-        title="Scaling over GPUs",
-        reading=reading,
-        facets=(facet, "Rows"),
-        views=tuple(views),
-        together=True,
-    )
-
-
-def _scaling_view(at: tuple[str, ...], lines: Sequence[Sequence[Cell]]) -> View:
-    counts = gpu_counts([cell for line in lines for cell in line])
-    shares = [cell.numbers[EFFICIENCY] for line in lines for cell in line]
-    traces = [_scaling_line(place, sorted(line, key=lambda cell: cell.gpus)) for place, line in enumerate(lines)]
-    low = min(0.8, *(share - 0.05 for share in shares))
-    drawing = figure(
-        traces,
-        height=HEIGHT_PX,
-        x_title=noun(lines[0]),
-        y_title="share of ideal",
-        legend=True,
-        xaxis={"type": "log", "tickvals": counts, "ticktext": [str(count) for count in counts], "showgrid": False},
-        yaxis={"tickformat": ".0%", "range": [rounded(max(0.0, low)), rounded(max(1.06, *shares) + 0.02)]},
-        shapes=[level(1, _thin(colours.INK, "dash"))],
-        annotations=[note(1, 1, "ideal", xref="paper", xanchor="right", yanchor="bottom")],
-    )
-    worst = min((cell for line in lines for cell in line), key=lambda cell: cell.numbers[EFFICIENCY])
-    return View(
-        at=at,
-        figure=drawing,
-        summary=f"{counted(len(lines), 'row')} over {', '.join(map(str, counts))} GPUs; the lowest is {one_line(worst.name)} on "
-        f"{worst.where} with {shown(EFFICIENCY, worst.numbers[EFFICIENCY])} of ideal.",
-        columns=("row", *(f"on {count}" for count in counts)),
-        rows=tuple(_scaling_row(line, counts) for line in lines),
-    )
-
-
-def _scaling_row(line: Sequence[Cell], counts: Sequence[int]) -> tuple[str, ...]:
-    share = {cell.gpus: cell.numbers[EFFICIENCY] for cell in line}
-    return (one_line(line[0].name), *(shown(EFFICIENCY, share.get(count)) for count in counts))
-
-
-def _scaling_line(place: int, line: Sequence[Cell]) -> Trace:
-    hover = [[cell.name, f"{cell.where}: {shown(EFFICIENCY, cell.numbers[EFFICIENCY])} of ideal"] for cell in line]
-    return scatter(
-        "lines+markers",
-        line[0].name,
-        [(cell.gpus, cell.numbers[EFFICIENCY]) for cell in line],
-        line={"color": colours.colour(line[0].place), "dash": colours.dash(place), "width": 2},
-        marker=marker(place, size=9, color=colours.colour(line[0].place)),
-        hovertext=[*map(lines_for_plotly, hover)],
-        hoverinfo="text",
-    )
 
 
 def tradeoff(cells: Sequence[Cell], facet: str) -> Chart:
@@ -195,7 +123,7 @@ def _tradeoff_view(at: tuple[str, ...], cells: Sequence[Cell], speed: str, need:
 
 def _front_line(points: Sequence[tuple[float, float]]) -> Trace:
     """Return the front as a line with right angles, since nothing is known between two of its points."""
-    return scatter("lines", "Pareto front", points, line={**_thin(colours.INK, "dot"), "shape": "hv"}, hoverinfo="skip")
+    return scatter("lines", "Pareto front", points, line={**thin(colours.INK, "dot"), "shape": "hv"}, hoverinfo="skip")
 
 
 def _reach(values: Sequence[float], *, before: float, behind: float) -> list[float | None]:
@@ -231,7 +159,3 @@ def _dots(choice: str, dots: Sequence[tuple[Cell, tuple[float, float]]], names: 
         hovertext=[*map(lines_for_plotly, hover)],
         hoverinfo="text",
     )
-
-
-def _thin(colour: str, dash: str) -> dict[str, Any]:
-    return {"color": colour, "dash": dash, "width": 1.5}
