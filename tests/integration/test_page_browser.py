@@ -387,6 +387,28 @@ COVERED = """() => [...document.querySelectorAll('.plot')].filter((plot) => {
 }).map((plot) => plot.closest("figure").id)"""
 
 
+def test_more_than_six_models_are_a_map_with_all_their_names(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = tuple(f"org/Model-{n}B-instruct" for n in range(1, 9))
+    monkeypatch.setattr(made_campaigns, "MODELS", dict.fromkeys(models, 20_000))
+    chosen = list(made_campaigns.experiments(("baseline", "liger", "fsdp"), models, (1,)))
+    root = with_page(made_campaigns.campaign(tmp_path / "r", chosen, repeats=2))
+    for viewport, scheme in ((WIDE, "light"), (PHONE, "dark")):
+        with opened(browser, root, viewport=viewport, color_scheme=scheme) as (page, seen):
+            draw_all(page)
+            speedups = page.locator("#chart-speedups")
+            names = speedups.locator(".xtick text").all_text_contents()
+            assert names == [model.removeprefix("org/") for model in models]
+            texts = [text for text in speedups.locator(".heatmap-label text").all_text_contents() if text]
+            assert len(texts) == 3 * 8 and {"null", "undefined"}.isdisjoint(texts)
+            assert texts.count("✕") == 1
+            assert page.evaluate(CUT) == []
+            assert page.evaluate(COVERED) == []
+            assert serious(page) == []
+            assert seen.wrong == []
+
+
 def test_on_paper_it_is_light_and_whole(browser: Browser, folder: Path, tmp_path: Path) -> None:
     with opened(browser, folder, color_scheme="dark") as (page, seen):
         page.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.records import Status
 from orchestrator.report import series
 from orchestrator.report.page import runs
-from orchestrator.report.page.charts import balance, bars, chart_data, parts
+from orchestrator.report.page.charts import balance, bars, chart_data, heat_map, parts
 from orchestrator.report.page.charts.chart import Absent, Chart, chart_or_absent
 from orchestrator.report.page.charts.chart_data import Cell, Key
 from orchestrator.report.page.charts.curves.scaling import scaling
@@ -48,6 +48,8 @@ def charts(
     """Yield all charts in their order. If a chart has no numbers, yield the reason in its place."""
     facet = chart_data.panel_word(table.experiments)
     drawn, of_steps, of_gpus = _series(known, ended, folders, capacities)
+    if (speedups := heat_map.speedups(known, facet)).views:
+        yield speedups
     yield chart_or_absent(bars.throughput(known, facet), "no run has a speed")
     if (times := bars.times(known, facet)).views:
         yield times

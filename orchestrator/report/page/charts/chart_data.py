@@ -34,6 +34,7 @@ _NO_ARGUMENTS = (*BOOKKEEPING, *FILE_NAMES)
 _MOST_ARGUMENTS = 3
 _DIGEST = 6
 _NAME_WIDTH, _PANEL_WIDTH = 120, 90
+_BATCH = "per_device_train_batch_size"
 ALL = "all"
 
 SPEEDS = ("real_tokens_per_s", "tokens_per_s", "train_tokens_per_second", "samples_per_s", "train_samples_per_second")
@@ -48,10 +49,10 @@ class Cell:
     `rest` is its name without the framework. `numbers` maps a column to the value. `intervals` are intervals over its runs.
     `of_runs` maps a column to the values of its runs, and `of_cold_run` to the value of a cold first run that was left out.
     `doubts` are doubts about its speed; `in_doubt`: they forbid a claim about it. `base` is the key of the experiment with which it
-    is compared. `speedup` is its speed divided by the speed of `base`, if it may be claimed (`claimed`), and `speedup_interval` is
-    the interval of this ratio over runs. If these two experiments differ in an argument, and not in the framework, `setting` is
-    this argument with its value, such as `optim sgd`. `scaling` is its speed per GPU divided by that at the smallest GPU count, if
-    it may be claimed. `place` is the place of its choice among the colours of the page.
+    is compared. `speedup` is its speed divided by the speed of `base`, with its interval, if it may be claimed (`claimed`). If
+    these two experiments differ in an argument, and not in the framework, `setting` is this argument with its value, such as
+    `optim sgd`. `batch` is its batch per device in the words of its name, if batches differ. `scaling` is its speed per GPU divided
+    by that at the smallest GPU count, if it may be claimed. `place` is the place of its choice among the colours of the page.
     """
 
     results: str | None
@@ -74,6 +75,7 @@ class Cell:
     claimed: bool = True
     speedup: float | None = None
     speedup_interval: Interval | None = None
+    batch: str = ""
     scaling: Ratio | None = None
     place: int = 0
 
@@ -141,6 +143,7 @@ def read(table: ResultsTable, *, most: int) -> list[Cell]:
             of_runs=of_runs[at],
             of_cold_run=of_cold_runs[at],
             in_doubt=forbid_claim(doubted, all_numbers, at),
+            batch=_setting(_BATCH, columns(_BATCH)[at]) if len(set(columns(_BATCH))) > 1 else "",
         )
         for at, (panel, framework, gpus) in enumerate(alike)
     ]
@@ -165,13 +168,13 @@ def _with_baselines(cells: Sequence[Cell], table: ResultsTable) -> list[Cell]:
                 paired[row] = replace(paired[row], setting=_setting(axis, columns(axis)[row]))
         if max(pair.new, pair.base) < len(cells) and pair.match.rank == ranks[pair.new]:
             claimed = not pair.in_doubt
-            ratio = pair.speed.ratio if pair.speed and claimed else None
+            speedup = pair.speed.ratio if pair.speed and claimed else None
             paired[pair.new] = replace(
                 paired[pair.new],
                 base=cells[pair.base].key,
                 claimed=claimed,
-                speedup=ratio.value if ratio else None,
-                speedup_interval=ratio.interval if ratio else None,
+                speedup=speedup.value if speedup else None,
+                speedup_interval=speedup.interval if speedup else None,
             )
     return paired
 

@@ -4,7 +4,7 @@
 
 const LEGEND_LINE_PX = 21;
 const PICTURE_PX = 1100;
-// The word for all panels at once, and the largest number of panels that are drawn at once.
+// The word for all panels at once, and the largest number of panels that are drawn at once (more: heat_map.py).
 const TOGETHER = "all, side by side";
 const MOST_TOGETHER = 6;
 const charts = [];
@@ -175,7 +175,7 @@ function painted(figure, width) {
     if (value && typeof value === "object") {
       return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, coloured(inner, name)]));
     }
-    if (typeof value !== "string" || !value.startsWith("@") || !/color$/.test(key)) return value;
+    if (typeof value !== "string" || !value.startsWith("@") || !/color(scale)?$/.test(key)) return value;
     if (!colours.has(value)) colours.set(value, colourOf(value.slice(1)));
     return colours.get(value);
   };
