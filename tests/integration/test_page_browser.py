@@ -369,7 +369,14 @@ def test_no_word_of_a_chart_is_cut_or_covered(browser: Browser, folder: Path, tm
             draw_all(page)
             assert page.evaluate(CUT) == []
             assert page.evaluate(COVERED) == []
+            assert page.evaluate(ON_AXIS) == []
 
+
+ON_AXIS = """() => [...document.querySelectorAll('#chart-tradeoff .plot')].flatMap((plot) => {
+  const field = plot.querySelector('.nsewdrag').getBoundingClientRect();
+  return [...plot.querySelectorAll('.textpoint text')].filter((word) => word.getBoundingClientRect().left < field.left)
+    .map((word) => word.textContent);
+})"""
 
 CUT = """() => [...document.querySelectorAll('.plot')].flatMap((plot) => {
   const box = plot.getBoundingClientRect();

@@ -259,7 +259,7 @@ def test_runs_are_dots_and_what_is_in_doubt_is_marked_in_every_chart() -> None:
     assert dots == {"run": ([102.0, 140.0], "circle"), "cold first run": ([100.0], "circle-open")}
     assert data[-1]["text"] == ["\xa0101 · n=1 · first run cold", "\xa0140 · n=1 · ⚠ not steady"]
     (view,) = tradeoff.tradeoff([base, new], "Model").views
-    assert view.summary == "2 points; on the front: baseline."
+    assert view.summary == "2 points on 1 GPU; on the front: baseline."
     symbols = {one["name"]: one["marker"]["symbol"] for one in view.figure["data"] if one.get("mode") == "markers"}
     assert symbols == {"baseline": ["circle"], "new": ["square-open"]}
 
@@ -369,6 +369,26 @@ def test_the_front_is_what_nothing_beats(points: list[tuple[int, int]]) -> None:
 
     found = tradeoff.front([(float(x), float(y)) for x, y in points])
     assert sorted(found) == [at for at, point in enumerate(points) if not beaten(point)]
+
+
+def test_a_front_is_of_one_number_of_gpus(known: list[Cell]) -> None:
+    alone = [cell for cell in known if cell.gpus == 2]
+    assert {view.at[1] for view in tradeoff.tradeoff(alone, "Model").views} == {"2"}
+    for (_, count), figure in views(tradeoff.tradeoff(known, "Model")):
+        assert figure["layout"]["xaxis"]["title"]["text"].endswith(f" on {counted(int(count), 'GPU')}")
+
+
+@given(st.lists(st.tuples(st.integers(1, 70), st.integers(1, 99)), min_size=2, max_size=12), st.integers(1, 60))
+def test_names_of_the_front_are_beside_the_axis(points: list[tuple[int, int]], letters: int) -> None:
+    numbers = [{"tokens_per_s_per_gpu": float(speed), "peak_allocated_bytes": gib * 2.0**30} for gib, speed in points]
+    cells = [replace(CELL, id=f"{n}", framework=f"{n:0{letters}}", numbers=each) for n, each in enumerate(numbers)]
+    ((_, figure),) = views(tradeoff.tradeoff(cells, "Model"))
+    low, high = figure["layout"]["xaxis"]["range"]
+    *_, names = figure["data"]
+    assert 0 <= low < high
+    for x, text, at in zip(names["x"], names["text"], names["textposition"], strict=True):
+        room = (x - low) / (high - low) * 480
+        assert room >= 6 * (len(text) - 1) if at == "top left" else room < 7 * len(text)
 
 
 @given(st.lists(st.integers(), max_size=200), st.integers(1, 50))

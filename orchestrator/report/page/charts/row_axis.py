@@ -56,7 +56,9 @@ def texts(words: Sequence[str], points: Sequence[tuple[float, float]]) -> Trace:
     return words_at([NBSP + word for word in words], points, at="middle right", meta=LABELS)
 
 
-def words_at(words: Sequence[str], points: Sequence[tuple[float, float]], *, at: str, meta: str) -> Trace:
+def words_at(
+    words: Sequence[str], points: Sequence[tuple[float, float]], *, at: str | Sequence[str], meta: str
+) -> Trace:
     """Return a trace of texts next to their points."""
     return scatter(
         "text",
