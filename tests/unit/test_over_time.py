@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +138,17 @@ def test_what_does_not_fit_is_said_and_first_runs_come_first(campaign: Path, mon
     )
 
 
-def test_the_most_series_leave_the_page_of_a_thousand_experiments_small() -> None:
-    """Beside 11 MB of other things: steps of runs as long as drawings become."""
-    long = tuple((float(n), 0.300123 + 0.001234 * (n % 7)) for n in range(200))
-    whole = replace(run("r1-t1"), series=RunSeries(steps=Steps(points=long, first=long[0], steps=9999, ranks=8)))
-    drawn = [replace(whole, experiment=f"{n % 300}") for n in range(all_charts.MOST_STEPS)]
-    written = json.dumps([view.figure for view in step_times(drawn, []).views], separators=(",", ":"))
-    assert len(written) < 3_000_000
+def test_long_runs_leave_room_for_fewer(campaign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_charts, "STEP_POINTS", 161)  # a run has 40 steps
+    assert sum(len(view.rows) for view in drawn_charts(load([campaign]), campaign)["steps"].views) == 5
+
+
+def test_the_most_step_times_leave_the_page_of_a_thousand_experiments_small() -> None:
+    """A page of 1000 experiments has less than 15 MB, of which other things take about 12."""
+    shortest = all_charts.STEP_POINTS // all_charts.MOST_STEPS
+    for length, count in ((shortest, all_charts.MOST_STEPS), (200, all_charts.STEP_POINTS // 200)):
+        points = tuple((float(n), 0.300123 + 0.001234 * (n % 7)) for n in range(length))
+        whole = RunSeries(steps=Steps(points=points, first=points[0], steps=9999, ranks=8, cut=1, median_s=0.3))
+        drawn = [replace(run("r1-t1", experiment=f"{n}"), series=whole) for n in range(count)]
+        written = json.dumps([asdict(view) for view in step_times(drawn, []).views], separators=(",", ":"))
+        assert len(written) < 2_500_000

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
 # The largest number of runs whose steps are drawn, and of runs whose GPUs are drawn, which take much more of the page.
-MOST_STEPS, MOST_GPUS = 600, 120
+MOST_STEPS, MOST_GPUS = 500, 120
+# The largest number of points in the lines of all step times: 250 long runs.
+STEP_POINTS = 50_000
 # The largest number of bytes of series that are read for a page.
 SERIES_BYTES = 32 * 2**20
 
@@ -103,14 +105,16 @@ def _series(
     cells = {cell.key: cell for cell in known}
     in_turn = [*runs.in_turn(ended, [*cells])]
     drawn: list[Drawn] = []
-    left, too_large = SERIES_BYTES, 0
+    left, points_left, too_large = SERIES_BYTES, STEP_POINTS, 0
     for run in in_turn:
         folder, with_gpus = run.folder(folders), len(drawn) < MOST_GPUS
-        size = series.size(folder, with_gpus=with_gpus) if folder and len(drawn) < MOST_STEPS else SERIES_BYTES
-        if folder is None or size >= left:
+        if folder is None or len(drawn) >= MOST_STEPS or points_left <= 0:
+            continue
+        if (size := series.size(folder, with_gpus=with_gpus)) > left:
             continue
         left, too_large = left - size, too_large + (size > series.MAX_BYTES)
         points = series.read(folder, discarded_steps=run.discarded_steps, with_gpus=with_gpus)
+        points_left -= len(points.steps.points) if points.steps else 0
         drawn.append(_drawn(run, cells[run.key], points, capacities.get(run.key)))
     large = []
     if too_large:
