@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "docs" / "sample"
+TWO_H100 = ROOT / "tests" / "samples" / "two-h100.tar.gz"
 FILES = ("benchmarks.csv", "raw_summary.csv", "ranks.csv", "devices.csv")
 Call = Callable[..., tuple[int, str, str]]
 
@@ -71,3 +73,17 @@ def test_it_is_whole_and_says_nothing_of_whose_machine_it_was(sample: Path) -> N
     texts = [path for path in SAMPLE.rglob("*") if path.is_file() and path.name != "report.html"]
     private = re.compile(r"/(?:work|root|home)/")
     assert [str(path) for path in texts if private.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_a_bundle_of_a_campaign_on_two_gpus_is_reported_as_it_was_measured(tmp_path: Path, in_process: Call) -> None:
+    """Two models × three frameworks on one H100, one model on two: 43 of 45 runs, because the time on the machine was over."""
+    with tarfile.open(TWO_H100) as bundle:
+        bundle.extractall(tmp_path, filter="data")
+    folder = tmp_path / "sample-bundle"
+    records = [record for one in Store.resume(folder).contents().experiments for record in one.records]
+    assert [one.status for one in records] == ["ok"] * 43
+    code, printed, _ = in_process("report", str(folder), "--baseline", "baseline", "--format", "markdown", width=200)
+    assert code == 0
+    assert "liger is 42 % faster (1.42×, 1.40 to 1.43) than baseline on llama-1b at 1 GPU" in printed
+    assert "gradient-checkpointing is 19 % slower (0.81×, 0.81 to 0.81) than baseline on llama-1b at 2 GPUs" in printed
+    assert "no speed is claimed: gradient-checkpointing on qwen2.5-0.5b at 1 GPU" in printed
