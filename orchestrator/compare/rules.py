@@ -148,16 +148,13 @@ def parse(
 ) -> Rules:
     """Return the rules of options such as `METRIC:higher`, `0.02` or `METRIC=0.05`. Raise SelectionError for an invalid option."""
     named = [word.partition(":") for word in metrics]
-    for name, sign, way in named:
-        if sign and way not in ("higher", "lower"):
-            raise SelectionError(f"--metrics {name}:{way}: say which way is better, {name}:higher or {name}:lower.")
     effects, thresholds = _shares(min_effect, "--min-effect"), _shares(threshold, "--threshold")
     rule_outs = _shares(rule_out, "--rule-out")
     if not 0 < level < 1:
         raise SelectionError(f"--level {level:g}: give a probability between 0 and 1, such as {LEVEL}.")
     rules = Rules(
         metrics=tuple(dict.fromkeys(name for name, _, _ in named)),
-        directions={name: Direction(way) for name, sign, way in named if sign},
+        directions=_directions(named),
         min_effect=effects.pop("", None),
         min_effects=effects,
         threshold=thresholds.pop("", ONE_RUN_EFFECT),
@@ -170,6 +167,19 @@ def parse(
     for name in rules.metrics:
         rules.of(name)
     return rules
+
+
+def _directions(named: Iterable[tuple[str, str, str]]) -> dict[str, Direction]:
+    """Return a dict from metric to direction, for the metrics that are named with one."""
+    directions: dict[str, Direction] = {}
+    for name, sign, way in named:
+        if sign and way not in ("higher", "lower"):
+            raise SelectionError(f"--metrics {name}:{way}: say which way is better, {name}:higher or {name}:lower.")
+        if sign and directions.setdefault(name, Direction(way)) is not Direction(way):
+            raise SelectionError(
+                f"--metrics {name}: it is named with both directions; keep {name}:higher or {name}:lower."
+            )
+    return directions
 
 
 def _shares(words: Iterable[str], option: str) -> dict[str, float]:

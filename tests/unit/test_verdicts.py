@@ -536,6 +536,14 @@ def test_options_change_what_matters() -> None:
     }
 
 
+def test_a_metric_has_one_direction() -> None:
+    with pytest.raises(
+        SelectionError, match="points: it is named with both directions; keep points:higher or points:lower"
+    ):
+        parse(metrics=["points:higher", "points:lower"])
+    assert parse(metrics=["points:lower", "points", "points:lower"]).of("points").direction is Direction.LOWER
+
+
 @pytest.mark.parametrize("option", ["min_effect", "threshold", "rule_out"])
 def test_a_share_above_one_needs_the_sign(option: str) -> None:
     flag = f"--{option.replace('_', '-')}"
