@@ -103,7 +103,7 @@ def groups(entries: Iterable[Entry], names: Sequence[str], form: Form = canonica
 def named(by: Sequence[str], sides: Sequence[Sequence[Entry]]) -> tuple[str, ...]:
     """Return the names that the words of `--by` mean. As in a report, an argument may be called by its own name.
 
-    Raise SelectionError for a word that means no name of any entry of a side. A side without entries is ignored.
+    Raise SelectionError if no entry of a side has a name that the word means. A side without entries is ignored.
     """
     known = [[cells(entry) for entry in entries] for entries in sides if entries]
     names = []

@@ -152,7 +152,7 @@ def newest_first(history: History, sort: str = "steps") -> list[SeriesStep]:
 
 
 def no_step(history: History) -> str:
-    """Return a sentence that says that there is no step. If there are too few campaigns, it says so."""
+    """Return the sentence for a history without steps. It says if there are too few campaigns to find one."""
     longest = max((len(series.points) for series in history.series), default=0)
     few = f": a step needs {FEWEST} campaigns, and the longest series has {longest}" if longest < FEWEST else ""
     return f"No step in any series{few}."
