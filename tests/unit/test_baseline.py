@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from orchestrator.records import Caveat, CaveatKind, Status
 from orchestrator.report.highlights import highlights
+from orchestrator.report.tables import as_markdown
 from orchestrator.results.table import rows
 from orchestrator.results.table.baseline import COLUMNS, ok_runs, pairs_of, with_baseline
 from orchestrator.results.table.column_choice import cells, column
@@ -103,6 +104,10 @@ def test_a_speed_up_in_doubt_is_shown_only_if_it_is_asked_for() -> None:
 
     assert speedups() == {"adamw": 1.0, "sgd": pytest.approx(1.2), "lion": None}
     assert speedups("optim=adamw") == {"adamw": 1.0, "sgd": pytest.approx(1.2), "lion": pytest.approx(1.4)}
+    asked = with_baseline(table, ["optim=adamw"]).experiments
+    asked = asked.assign(speedup_low=pd.NA, speedup_high=pd.NA)  # single runs have no interval
+    assert column(asked, "doubt") == [None, None, "not steady"]
+    assert [text.endswith("?") for text in as_markdown.words(asked, "speedup")] == [False, False, True]
 
 
 def test_runs_of_different_models_are_in_doubt() -> None:

@@ -133,9 +133,8 @@ def test_a_narrow_terminal_still_tells_the_rows_apart(tmp_path: Path) -> None:
     ]
     root = stored(tmp_path / "results", *((one, [ended(one, 1, **numbers)]) for one in cells))
     lines = terminal.text(load([root]), width=40).splitlines()
-    rows = [line for line in lines[1:] if line.endswith(" ok")]
+    rows = [line for line in lines[1:] if "1,234" in line]
     assert len(rows) == len(set(rows)) == 4
-    assert all("1,234" in row for row in rows)
 
 
 def test_an_axis_with_a_long_name_and_a_kept_column_come_before_further_numbers(tmp_path: Path) -> None:
@@ -148,7 +147,7 @@ def test_an_axis_with_a_long_name_and_a_kept_column_come_before_further_numbers(
     root = stored(tmp_path / "results", *((one, [ended(one, 1, **numbers)]) for one in cells))
     table = load([root])
     lines = terminal.text(table, width=40).splitlines()
-    assert [line.split()[0] for line in lines[1:] if line.endswith(" ok")] == ["false", "true"]
+    assert [line.split()[0] for line in lines[1:] if "1,234" in line] == ["false", "true"]
     heading = [line.split()[0] for line in lines if line.strip()]
     assert heading[heading.index("gradient_") + 1] == "checkpointing"
     kept = terminal.plain(terminal.summary(table, width=40, keep=["warmup_steps"]), width=40)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -86,7 +86,7 @@ def summary(
     same = same_for_all(split)
     if same:
         parts.append(Text(printable(f"Same for all: {same}")))
-    parts.append(_grid(frame, [name for name in names if name in fitting]))
+    parts.append(_grid(frame, {name: fitting[name] for name in names if name in fitting}))
     if len(frame) > MAX_ROWS:
         parts.append(Text(f"… and {len(frame) - MAX_ROWS} more experiments in benchmarks.csv", style="dim"))
     parts += unshown([name for name in names if name not in fitting])
@@ -126,27 +126,36 @@ def _names(frame: pd.DataFrame, split: Split) -> list[str]:
     return without_ends(names if is_fact else ["id", *names])
 
 
-def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Sequence[str]) -> set[str]:
-    """Return the columns that fit next to each other.
+def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Sequence[str]) -> dict[str, int]:
+    """Return the columns that fit next to each other, with their widths.
 
-    One speed and the status come first, then columns that distinguish rows, columns that the user keeps, and other metrics.
+    One speed comes first, and the status if an experiment is not ok. Then come columns that distinguish rows, columns that the user
+    keeps, the speed-up, and other metrics.
     """
     speed = PADDED if is_padded(frame) else _SPEED
     kept = [name for name in names if matches(name, keep)]
     measured = [name for name in headline(frame) if name in names][:12]
-    wanted = (*speed, "status", *distinguishing(frame, names), *kept, "speedup", *_SPEED, *measured, "id")
-    fitting: set[str] = set()
+    ended = ("status",) if any(value != "ok" for value in cells(frame["status"])) else ()
+    wanted = (*speed, *ended, *distinguishing(frame, names), *kept, "speedup", *_SPEED, *measured, "status", "id")
+    fitting: dict[str, int] = {}
     left = width + GAP
     for name in dict.fromkeys((*(name for name in wanted if name in names), *names)):
-        needed = _width(frame, name) + GAP
-        if needed <= left:
-            fitting.add(name)
-            left -= needed
+        for texts in (words(frame[:MAX_ROWS], name), list(map(_in_two_lines, words(frame[:MAX_ROWS], name)))):
+            needed = _width(frame, name, texts)
+            if needed + GAP <= left:
+                fitting[name] = needed
+                left -= needed + GAP
+                break
     return fitting
 
 
-def _width(frame: pd.DataFrame, name: str) -> int:
-    values = [cell_len(line) for text in words(frame[:MAX_ROWS], name) for line in printable(text).splitlines()]
+def _in_two_lines(text: str) -> str:
+    """Return a value with its interval below it, for a narrow column."""
+    return text.replace("× (", "×\n(", 1)
+
+
+def _width(frame: pd.DataFrame, name: str, texts: Sequence[str]) -> int:
+    values = [cell_len(line) for text in texts for line in printable(text).splitlines()]
     longest = max(map(cell_len, _words(headings([name])[0])), default=0)
     return max(longest, min(max(values, default=1), _WIDEST if not is_number(frame, name) else 100))
 
@@ -179,21 +188,21 @@ def unshown(names: Sequence[str]) -> Iterator[Text]:
         yield Text(printable(f"Columns that do not fit here: {', '.join(names)}"), style="dim")
 
 
-def _grid(frame: pd.DataFrame, names: Sequence[str]) -> Table:
-    grid = empty_table()
-    for name, title_text in zip(names, headings(names), strict=True):
-        width = _width(frame, name)
+def _grid(frame: pd.DataFrame, widths: Mapping[str, int]) -> Table:
+    """Return the table of columns of these widths."""
+    grid, names = empty_table(), list(widths)
+    for (name, width), title_text in zip(widths.items(), headings(names), strict=True):
         title, right = Text(_title(title_text, width)), is_number(frame, name)
         grid.add_column(title, justify="right" if right else "left", overflow="fold", min_width=width, max_width=width)
-    columns = [[_cell(name, text) for text in words(frame[:MAX_ROWS], name)] for name in names]
+    columns = [[_cell(name, text, width) for text in words(frame[:MAX_ROWS], name)] for name, width in widths.items()]
     for row in zip(*columns, strict=True):
         grid.add_row(*row)
     return grid
 
 
-def _cell(name: str, text: str) -> Text:
+def _cell(name: str, text: str, width: int) -> Text:
     style = "" if name != "status" else "green" if text == "ok" else "red"
-    return Text(printable(text), style=style)
+    return Text(printable(_in_two_lines(text) if cell_len(text) > width else text), style=style)
 
 
 def _findings(highlights: Sequence[Highlight]) -> Iterator[RenderableType]:

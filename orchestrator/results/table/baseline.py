@@ -77,8 +77,7 @@ class Memory:
 class Pair:
     """Two experiments that are compared. `loss` is the difference of the training losses as a share.
 
-    `doubt` says what this difference makes doubtful. `loss` and `doubt` are None for framework configurations: the table already
-    has columns for both. `in_doubt`: a speed of the pair is in doubt, so that nothing is claimed about `speed`.
+    `loss` is None for framework configurations: the table has their losses. `in_doubt`: nothing is claimed about `speed`.
     """
 
     match: Match
@@ -112,8 +111,10 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
             speed = replace(speed, ratio=widened(speed.ratio, table.neighbour_cost))
         memory = _memory(numbers, match.new, match.base)
         difference, doubt = _loss(losses, match) if match.axis in table.arguments else (None, None)
-        in_doubt = doubt in (aggregate.WRONG, aggregate.OTHER_LOSS)
-        in_doubt = in_doubt or doubts.forbid_claim(doubted, numbers, match.new, match.base)
+        is_forbidden = doubts.forbid_claim(doubted, numbers, match.new, match.base)
+        in_doubt = doubt in (aggregate.WRONG, aggregate.OTHER_LOSS) or is_forbidden
+        if is_forbidden and table.baseline:
+            doubt = doubts.kinds(doubted, match.new, match.base)
         return Pair(match=match, speed=speed, memory=memory, loss=difference, doubt=doubt, in_doubt=in_doubt)
 
     measured = frozenset(row for row, values in enumerate(runs) if values)

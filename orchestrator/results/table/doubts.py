@@ -87,6 +87,11 @@ def forbid_claim(found: Sequence[Sequence[Doubt]], numbers: Numbers, *rows: int)
     return bool(kinds - {DoubtKind.PACKED}) or len(neighbours) > 1
 
 
+def kinds(found: Sequence[Sequence[Doubt]], *rows: int) -> str:
+    """Return the kinds of the doubts of these rows, each once, as a text."""
+    return ", ".join(dict.fromkeys(doubt.kind.value for row in rows for doubt in found[row]))
+
+
 def _of_row(
     loss: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat], is_mixed: bool
 ) -> Iterator[Doubt]:
