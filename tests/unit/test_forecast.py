@@ -351,9 +351,9 @@ def test_the_document_of_such_a_plan_adds_up(call: Call) -> None:
 
 
 def test_earlier_results_are_used_and_named(call: Call) -> None:
-    words = ("plan", ROOT / "examples" / "frameworks-by-models.yaml", "--assume", "2xH200")
+    words = ("plan", ROOT / "examples" / "frameworks-by-models.yaml", "--assume", "2xH100")
     _, out, _ = call(*words, "--results", ROOT / "docs" / "sample")
-    assert "MFU and start-up by 3 earlier runs on H200: " in out
+    assert "MFU and start-up by 5 earlier runs on H100 80GB HBM3: " in out
     assert "Assumed" in call(*words)[1]
 
 

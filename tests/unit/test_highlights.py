@@ -12,6 +12,7 @@ from statistics import fmean, variance
 
 import pytest
 from factories.results import BASE, ended
+from factories.samples import four_h200
 from factories.tables import Made, made_table, speeds
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -294,12 +295,9 @@ def test_a_power_cap_is_daily_life() -> None:
     assert "faster" in gains(*cells)[0] and warned(*cells) == []
 
 
-SAMPLE = Path(__file__).parents[2] / "docs" / "sample"
-
-
-def test_sentences_of_older_records_are_the_doubts_that_they_were() -> None:
+def test_sentences_of_older_records_are_the_doubts_that_they_were(tmp_path: Path) -> None:
     said = "the run is not level after its warm-up: its last 20 steps are 3.8% faster than the 19 before"
-    found = [one for row in doubts(load([SAMPLE])) for one in row]
+    found = [one for row in doubts(load([four_h200(tmp_path)])) for one in row]
     assert found == [Doubt(kind=DoubtKind.NOT_STEADY, detail=said)]
 
 
@@ -321,11 +319,12 @@ def test_a_sentence_of_an_older_record_is_its_caveat(older: str, kind: CaveatKin
     assert load_value(RunRecord, text).warnings == (Caveat(kind=kind, detail=detail),)
 
 
-def test_other_words_for_a_caveat_change_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = doubts(load([SAMPLE]))
+def test_other_words_for_a_caveat_change_no_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = four_h200(tmp_path)
+    before = doubts(load([sample]))
     for kind in CaveatKind:
         monkeypatch.setitem(caveat.SENTENCES, kind, "in other words")
-    assert doubts(load([SAMPLE])) == before
+    assert doubts(load([sample])) == before
 
 
 @pytest.mark.parametrize(("loss", "word"), [(3.0, "is faster but wrong"), (1.0, "is faster but wrong")])

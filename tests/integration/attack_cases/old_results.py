@@ -1,4 +1,4 @@
-"""Results of older versions and of other machines: the shipped sample, copied, resumed, changed as a colleague would change it."""
+"""Results of older versions and of other machines: an older campaign, copied, resumed, changed as a colleague would change it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ READERS: dict[str, tuple[str, ...]] = {
 
 
 def sample(scene: Scene) -> Path:
-    """Put two copies of the sample into the scene, and return the copy that is to be changed."""
+    """Put two copies of the older campaign into the scene, and return the copy that is to be changed."""
     for name in ("results", "sample"):
-        shutil.copytree(ROOT / "docs" / "sample", scene.folder / name)
+        shutil.unpack_archive(ROOT / "tests" / "samples" / "four-h200.tar.gz", scene.folder, filter="data")
+        (scene.folder / "four-h200").rename(scene.folder / name)
     return scene.results
 
 
