@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ Number = int | float
 BEFORE, STAGES = "before_init_mem_gpu", ("init_mem_gpu", "train_mem_gpu")
 _ALLOCATED = ("_alloc_delta", "")
 _HEADER = "timestamp, name, index, memory.used [MiB]"
-_READING = re.compile(r"[^,]+, (?P<name>.+), (?P<index>\d+), (?P<mib>\d+(?:\.\d+)?) MiB")
+_TIME = "%Y/%m/%d %H:%M:%S.%f"
+_READING = re.compile(r"(?P<time>[^,]+), (?P<name>.+), (?P<index>\d+), (?P<mib>\d+(?:\.\d+)?) MiB")
 
 
 def memory_summary(metrics: Mapping[str, Any]) -> tuple[Number, Number] | None:
@@ -50,10 +53,14 @@ def finite(value: object) -> Number | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogSummary:
-    """The numbers of a log of readings. `problem` says why there is no number; `unreadable` counts skipped lines."""
+    """The numbers of a log of readings. `problem` says why there is no number; `unreadable` counts skipped lines.
+
+    `times` are the local times of each device's readings, as far as they can be read.
+    """
 
     peak_by_device: dict[str, float]
     device_name: str | None
+    times: Mapping[str, Sequence[datetime]] = field(default_factory=dict)
     unreadable: int = 0
     problem: str | None = None
 
@@ -97,10 +104,14 @@ def log_summary(text: str) -> LogSummary:
     if not whole:
         return _without_numbers("it has no reading" + (f", but: {one_line(body[0], longest=200)}" if body else ""))
     by_device: dict[str, list[float]] = {}
+    times: dict[str, list[datetime]] = {}
     for match in whole:
         by_device.setdefault(match["index"], []).append(float(match["mib"]))
+        with suppress(ValueError):
+            times.setdefault(match["index"], []).append(datetime.strptime(match["time"], _TIME))
     return LogSummary(
         peak_by_device={index: max(values) - values[0] for index, values in by_device.items()},
         device_name=whole[-1]["name"],
+        times=times,
         unreadable=len(body) - len(whole),
     )

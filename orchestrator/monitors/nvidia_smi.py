@@ -3,6 +3,9 @@
 How: the first reading is taken before the run starts, so it shows the memory that other programs use. The value of each device
 is its maximum minus its first reading. The mean over the run's devices is `mem_nvidia_mem_reserved`, in MiB.
 
+The number is missing if the readings cannot show the run's peak: `nvidia-smi` ended before the run, a device was read at most once,
+or a device was not read for a long part of the run. A shorter pause, or a line that cannot be read, becomes a warning.
+
 The number leaves out: peaks between two readings (in a test it missed four spikes of 5 to 200 ms), and the share of each
 process. The number includes CUDA contexts, communication buffers, and the memory of every other process that starts to use the
 device during the run.
@@ -11,17 +14,28 @@ device during the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import datetime, timedelta
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from orchestrator.files import reading, writing
-from orchestrator.measure.memory_logs import read_summary, readings
+from orchestrator.measure.memory_logs import LogSummary, read_summary, readings
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.records import Caveat, Gpu, Measurement
 
 SAMPLES, COST = "samples-nvidia-smi.csv", "cost-nvidia-smi.json"
 _FIELDS = "timestamp,name,index,memory.used"
+_QUARTER = timedelta(minutes=15)
+
+
+# A device is read once per second. A longer time between two readings becomes a warning; the number is missing if this time is
+# more than a share of the run.
+LONGEST_PAUSE_S, LONGEST_SHARE = 3.0, 0.2
 
 
 class NvidiaSmi(Monitor):
@@ -32,23 +46,81 @@ class NvidiaSmi(Monitor):
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
         summary = read_summary(run_dir / SAMPLES)
+        problem = summary.problem or _why_not_the_peak(summary, _noted(run_dir))
+        why = Caveat(detail=f"{SAMPLES}: {problem}") if problem else None
+        mean, no_name = None if problem else summary.mean, why if summary.problem else None
         source = SAMPLES + (f" ({summary.unreadable} unreadable line(s) left out)" if summary.unreadable else "")
-        why = Caveat(detail=f"{SAMPLES}: {summary.problem}") if summary.problem else None
         return [
-            Measurement(name="mem_nvidia_mem_reserved", value=summary.mean, source=source, missing=why),
-            Measurement(name="gpu_device_name", value=summary.device_name, source=source, missing=why),
-            *_cost(run_dir / COST),
+            Measurement(name="mem_nvidia_mem_reserved", value=mean, source=source, missing=why),
+            Measurement(name="gpu_device_name", value=summary.device_name, source=source, missing=no_name),
+            *_cost(_noted(run_dir)),
         ]
 
+    def warnings(self, run_dir: Path) -> Sequence[Caveat]:
+        summary, noted = read_summary(run_dir / SAMPLES), _noted(run_dir)
+        if summary.problem or _why_not_the_peak(summary, noted):
+            return []
+        name, pause_s = _longest_pause(summary, noted)
+        notes = [f"{summary.unreadable} line(s) cannot be read and are left out"] if summary.unreadable else []
+        notes += (
+            [f"GPU {name} was not read for {pause_s:.3g} s, so its peak may be higher"]
+            if pause_s > LONGEST_PAUSE_S
+            else []
+        )
+        return [Caveat(detail=f"{SAMPLES}: {note}") for note in notes]
 
-def _cost(path: Path) -> Iterator[Measurement]:
+
+def _why_not_the_peak(summary: LogSummary, noted: Mapping[str, Any]) -> str | None:
+    """Return why the readings cannot show the run's peak, or None. Judge nothing if the run's end was not noted."""
+    if "ended_at" not in noted:
+        return None
+    name, pause_s = _longest_pause(summary, noted)
+    if noted["exit_code"] is not None:
+        return f"nvidia-smi ended before the run, {_end_in_words(noted['exit_code'])}"
+    if (read := sum(len(times) > 1 for times in summary.times.values())) < noted["gpus"]:
+        return f"{read} of the run's {noted['gpus']} GPUs have more than one reading with a time"
+    began = datetime.fromtimestamp(noted["began_at"]) + _other_zone(summary, noted) + timedelta(seconds=1)
+    if late := [name for name, times in summary.times.items() if times[0] > began]:
+        return f"GPU {late[0]} was first read after the run had started"
+    if pause_s > max(LONGEST_PAUSE_S, LONGEST_SHARE * (noted["ended_at"] - noted["began_at"])):
+        return f"GPU {name} was not read for {pause_s:.3g} s of the run"
+    return None
+
+
+def _end_in_words(exit_code: int) -> str:
+    return f"by signal {-exit_code}" if exit_code < 0 else f"with exit code {exit_code}"
+
+
+def _longest_pause(summary: LogSummary, noted: Mapping[str, Any]) -> tuple[str, float]:
+    """Return the device that was not read for the longest time, and this time in seconds. The run's end counts as a reading."""
+    if "ended_at" not in noted or not summary.times:
+        return "", 0.0
+    ended = datetime.fromtimestamp(noted["ended_at"]) + _other_zone(summary, noted)
+    pauses = {
+        name: max((after - before).total_seconds() for before, after in pairwise([*times, ended]))
+        for name, times in summary.times.items()
+    }
+    return max(pauses.items(), key=itemgetter(1))
+
+
+def _other_zone(summary: LogSummary, noted: Mapping[str, Any]) -> timedelta:
+    """Return by how much the log's time zone differs from ours. All zones differ by quarters of an hour."""
+    first = min(times[0] for times in summary.times.values())
+    return _QUARTER * round((first - datetime.fromtimestamp(noted["began_at"])) / _QUARTER)
+
+
+def _noted(run_dir: Path) -> Mapping[str, Any]:
+    """Return the notes about the sampler; {} if there are none."""
     try:
-        used = reading.read_json(path, limit=reading.CLAIM_BYTES)
+        noted = reading.read_json(run_dir / COST, limit=reading.CLAIM_BYTES)
     except (OSError, ValueError):
-        return
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def _cost(noted: Mapping[str, Any]) -> Iterator[Measurement]:
     for name in ("cpu_s", "rss_bytes"):
-        value = used.get(name) if isinstance(used, dict) else None
-        if type(value) in (int, float):
+        if type(value := noted.get(name)) in (int, float):
             yield Measurement(name=f"monitor_{name}", value=value, source=COST)
 
 
@@ -59,9 +131,15 @@ def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
 
     ids = ",".join(gpu.uuid or str(gpu.index) for gpu in gpus)
     argv = ["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv", f"--id={ids}", "--loop=1"]
-    # The run starts after the first reading of each device.
-    with sampling(lambda: argv, path, has_read=lambda text: len(readings(text)) >= len(gpus)) as sampler:
+
+    def has_read(text: str) -> bool:
+        """Return whether each device was read. The run starts after this reading."""
+        return len({match["index"] for match in readings(text)}) >= len(gpus)
+
+    with sampling(lambda: argv, path, has_read=has_read) as sampler:
+        began_at = time.time()
         yield
         if sampler is not None:
-            with suppress(OSError):  # such as a full disk: only the cost of this monitor is not recorded
-                writing.replace(path.parent / COST, json.dumps(process.usage(sampler)) + "\n")
+            noted = {"gpus": len(gpus), "began_at": began_at, "ended_at": time.time(), "exit_code": sampler.poll()}
+            with suppress(OSError):  # such as a full disk: the cost is not recorded, and the readings are not judged
+                writing.replace(path.parent / COST, json.dumps({**process.usage(sampler), **noted}) + "\n")

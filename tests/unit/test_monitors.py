@@ -1,6 +1,7 @@
 """The monitors' pure halves against the reference's cases; where ours differs on purpose, it says so here."""
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from orchestrator import monitors
 from orchestrator.errors import SelectionError
 from orchestrator.measure.memory_logs import log_summary, memory_summary
 from orchestrator.monitors.hf_memory import HfMemory
-from orchestrator.monitors.nvidia_smi import SAMPLES, NvidiaSmi
+from orchestrator.monitors.nvidia_smi import COST, SAMPLES, NvidiaSmi
 from orchestrator.records import Command
 
 UNITS = Path(__file__).parent.parent / "golden" / "units"
@@ -56,6 +57,63 @@ def test_unreadable_lines_in_the_middle_are_counted_and_left_out(tmp_path):
     memory, name = NvidiaSmi().measurements(tmp_path)
     assert (memory.value, name.value) == (40488.0, "NVIDIA A100-SXM4-80GB")
     assert "1 unreadable" in memory.source
+
+
+BEGAN = datetime(2026, 11, 24, 12, 0, 0, 500_000)
+
+
+def watched(run_dir, readings, *, lasted_s=20.0, gpus=2, exit_code=None, other_zone_h=0):
+    """Write the log of a run of two GPUs: a line for each (second, index, MiB). A text stands for a line as it is."""
+    lines = ["timestamp, name, index, memory.used [MiB]"]
+    for reading in readings:
+        if not isinstance(reading, str):
+            moment = BEGAN + timedelta(seconds=reading[0], hours=other_zone_h)
+            reading = f"{moment:%Y/%m/%d %H:%M:%S}.500, NVIDIA H100 80GB HBM3, {reading[1]}, {reading[2]} MiB"
+        lines.append(reading)
+    (run_dir / SAMPLES).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    began = BEGAN.timestamp()
+    noted = {"gpus": gpus, "began_at": began, "ended_at": began + lasted_s, "exit_code": exit_code}
+    (run_dir / COST).write_text(json.dumps(noted), encoding="utf-8")
+    return NvidiaSmi().measurements(run_dir)[0], [caveat.detail for caveat in NvidiaSmi().warnings(run_dir)]
+
+
+def seconds(*moments, devices=(0, 1)):
+    return [(second, index, 1000 if second == 0 else 50_000) for second in moments for index in devices]
+
+
+@pytest.mark.parametrize("other_zone_h", [0, 8, -3])
+def test_readings_until_the_end_are_a_number(tmp_path, other_zone_h):
+    memory, warnings = watched(tmp_path, seconds(*range(20)), other_zone_h=other_zone_h)
+    assert (memory.value, warnings) == (49_000, [])
+
+
+@pytest.mark.parametrize(
+    ("readings", "exit_code", "reason"),
+    [
+        (seconds(*range(20)), 9, "nvidia-smi ended before the run, with exit code 9"),
+        (seconds(*range(20)), -15, "nvidia-smi ended before the run, by signal 15"),
+        (seconds(0), None, "0 of the run's 2 GPUs have more than one reading with a time"),
+        (seconds(*range(20), devices=[1]), None, "1 of the run's 2 GPUs have more than one reading with a time"),
+        ([*seconds(*range(9)), *["[GPU is lost]"] * 9], None, "GPU 0 was not read for 12 s of the run"),
+        ([*seconds(*range(6)), *seconds(*range(6, 20), devices=[0])], None, "GPU 1 was not read for 15 s of the run"),
+        (
+            [*seconds(0, 1, devices=[0]), *seconds(*range(2, 20))],
+            None,
+            "GPU 1 was first read after the run had started",
+        ),
+        (seconds(0, 1, 2, 12, *range(13, 20)), None, "GPU 0 was not read for 10 s of the run"),
+    ],
+)
+def test_readings_that_cannot_show_the_peak_are_a_dash_that_says_why(tmp_path, readings, exit_code, reason):
+    memory, warnings = watched(tmp_path, readings, exit_code=exit_code)
+    assert (memory.value, memory.why_missing, warnings) == (None, f"{SAMPLES}: {reason}", [])
+
+
+def test_a_short_pause_and_a_line_that_cannot_be_read_are_warnings(tmp_path):
+    memory, warnings = watched(tmp_path, [*seconds(*range(10)), "[N/A]", *seconds(*range(13, 20))], lasted_s=20)
+    assert memory.value == 49_000
+    pause = "GPU 0 was not read for 4 s, so its peak may be higher"
+    assert warnings == [f"{SAMPLES}: 1 line(s) cannot be read and are left out", f"{SAMPLES}: {pause}"]
 
 
 def test_no_log_is_a_dash_that_says_why(tmp_path):
