@@ -30,6 +30,8 @@ LARGEST_BYTES = 256 * MIB
 SHORTEST_ENERGY_WINDOW_S = 2.0
 # The sampler repeats each value after one second at the latest. A line is valid for that time and a little longer.
 _HOLDS_S = 1.25
+# An unchanged value is repeated after one second, and the longest period is one second.
+_LONGEST_REPEAT_S = 2.5
 # This many seconds of a window may be unknown. In a long window, a twentieth of the window may be unknown.
 _EDGE_S = 0.5
 
@@ -42,7 +44,7 @@ REASONS: Mapping[int, str] = {
     0x40: "heat (hardware)",
     0x80: "power brake",
 }
-_TEXTS = ("uuid", "processes", "lost")
+_TEXTS = ("uuid", "processes", "lost", "failed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +52,8 @@ class Device:
     """The values of one GPU over time, by kind, and the processes on this GPU.
 
     `processes_before` are the processes at the first reading, `processes` are all processes that were seen. `to_the_end` is
-    false if the sampler was killed. If `to_the_end` is true, the sampler's last reading was taken after the run.
+    false if the sampler was killed. If `to_the_end` is true, the sampler's last reading was taken after the run. `until` is the
+    time of the sampler's last line of any device. `failed` has the errors of the values that could not be read.
     """
 
     uuid: str | None = None
@@ -58,7 +61,9 @@ class Device:
     processes_before: frozenset[str] = frozenset()
     processes: frozenset[str] = frozenset()
     lost: str | None = None
+    failed: frozenset[str] = frozenset()
     to_the_end: bool = True
+    until: float = -math.inf
 
     def strangers(self) -> tuple[str, ...]:
         """Return the processes that did not belong to the run, including any that used the GPU before the run."""
@@ -73,11 +78,21 @@ class Device:
     def residue(self) -> float | None:
         """Return how much more memory the last reading shows than the first reading; None without a reading after the run."""
         memory = self.points.get("memory", ()) if self.to_the_end and self.lost is None else ()
-        return max(0.0, memory[-1][1] - memory[0][1]) if memory else None
+        is_read_after = bool(memory) and self.until - memory[-1][0] <= _LONGEST_REPEAT_S
+        return max(0.0, memory[-1][1] - memory[0][1]) if is_read_after else None
 
     def peak(self) -> float | None:
         """Return the highest memory in use at any reading."""
         return max((value for _, value in self.points.get("memory", ())), default=None)
+
+    def share_unread(self) -> float:
+        """Return the longest time between two readings of memory, as a share of the sampled time.
+
+        The sampler's last line counts as a reading. A time in which the sampler may have repeated an unchanged value counts as 0.
+        """
+        moments = [moment for moment, _ in self.points.get("memory", ())] + [self.until]
+        longest = max((after - before for before, after in pairwise(moments)), default=0.0)
+        return longest / (moments[-1] - moments[0]) if longest > _LONGEST_REPEAT_S else 0.0
 
     def highest(self, what: str, window: Window) -> float | None:
         """Return the highest value of a kind inside a window."""
@@ -158,17 +173,20 @@ def parse(text: str) -> Timeline:
     if not text.endswith("\n"):
         lines = lines[:-1]
     by_place: dict[int, dict[str, list[tuple[float, str]]]] = {}
+    until = -math.inf
     for place, what, moment, value in _readings(lines):
+        until = max(until, moment)
         by_place.setdefault(place, {}).setdefault(what, []).append((moment, value))
     cost = _cost(lines)
     devices = {
-        place: _device(lines_by_kind, to_the_end=bool(cost)) for place, lines_by_kind in sorted(by_place.items())
+        place: _device(lines_by_kind, to_the_end=bool(cost), until=until)
+        for place, lines_by_kind in sorted(by_place.items())
     }
     nothing = not any(device.points for device in devices.values())
     return Timeline(devices=devices, cost=cost, problem="it has no reading" if nothing else None)
 
 
-def _device(lines: Mapping[str, Sequence[tuple[float, str]]], *, to_the_end: bool) -> Device:
+def _device(lines: Mapping[str, Sequence[tuple[float, str]]], *, to_the_end: bool, until: float) -> Device:
     lists = [frozenset(value.split()) for _, value in lines.get("processes", ())]
     texts = {what: lines[what][-1][1] for what in ("uuid", "lost") if what in lines}
     return Device(
@@ -181,7 +199,9 @@ def _device(lines: Mapping[str, Sequence[tuple[float, str]]], *, to_the_end: boo
         processes_before=lists[0] if lists else frozenset(),
         processes=frozenset().union(*lists),
         lost=texts.get("lost"),
+        failed=frozenset(value for _, value in lines.get("failed", ())),
         to_the_end=to_the_end,
+        until=until,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
@@ -14,6 +14,9 @@ from orchestrator.measure.gpu_timeline import SAMPLES, Device, Timeline, Window,
 from orchestrator.records import Caveat, CaveatKind, Measurement
 
 NOTABLE_THROTTLING = 0.05
+# A longer pause of the sampler, or an error of a call that reads memory, becomes a warning. The peak is missing if the memory was
+# unread for more than a share of the time.
+LONGEST_PAUSE_S, LONGEST_SHARE = 1.0, 0.2
 
 Cells = dict[str, Any]
 
@@ -24,10 +27,13 @@ def measurements(run_dir: Path) -> list[Measurement]:
         why = Caveat(detail=f"{SAMPLES}: {timeline.problem}")
         return [Measurement(name="device_peak_used_bytes", value=None, source=SAMPLES, missing=why)]
     devices, window = list(timeline.devices.values()), throughput.steady_window(run_dir)
+    no_peak = _why_no_peak(timeline)
+    unseen = Caveat(detail=f"{SAMPLES}: {no_peak}") if no_peak else None
     steady = _steady(run_dir, devices, window) if window else dict.fromkeys(_STEADY)
     why = Caveat(detail=_UNSUPPORTED if window else "the run had no steady state, or its time is unknown")
     return [
         *(Measurement(name=name, value=value, source=SAMPLES) for name, value in _whole(timeline).items()),
+        *(Measurement(name=name, value=None, source=SAMPLES, missing=unseen) for name in _peaks(devices) if unseen),
         *(
             Measurement(name=name, value=value, source=SAMPLES, missing=why if value is None else None)
             for name, value in steady.items()
@@ -38,19 +44,22 @@ def measurements(run_dir: Path) -> list[Measurement]:
 def devices(run_dir: Path) -> list[Mapping[str, Any]]:
     window = throughput.steady_window(run_dir)
     rows: list[Mapping[str, Any]] = []
-    for place, device in _timeline(run_dir).devices.items():
-        cells = {"gpu": device.uuid or str(place), **_memory([device]), **_contamination([device])}
+    timeline = _timeline(run_dir)
+    for place, device in timeline.devices.items():
+        cells = {"gpu": device.uuid or str(place), **_memory([device], timeline), **_contamination([device])}
         rows.append(_without_none(cells | (_in_window([device], window) if window else {})))
     return rows
 
 
 def warnings(run_dir: Path) -> list[Caveat]:
-    """Return the caveats about the run's numbers: lost devices, throttling, other processes on the GPUs."""
+    """Return the caveats about the run's numbers: lost devices, unread memory, throttling, other processes on the GPUs."""
     timeline, window = _timeline(run_dir), throughput.steady_window(run_dir)
     devices = timeline.devices.values()
     notes = [f"GPU {device.uuid} was lost during the run: {device.lost}" for device in devices if device.lost]
     if devices and not timeline.cost:
         notes.append(f"{SAMPLES} has no closing line: the sampler died, so nothing was measured after its last reading")
+    if not _why_no_peak(timeline):
+        notes += [f"{SAMPLES}: {pause}, so the peak may be higher" for pause, _ in _pauses(timeline)]
     slowed = _slowed(devices, window) if window else {}
     facts = [(CaveatKind.THROTTLED, f"{name} {share:.0%}") for name, share in slowed.items()]
     strangers = _contamination(devices)["contaminated"]
@@ -84,7 +93,7 @@ def _whole(timeline: Timeline) -> Cells:
     devices = list(timeline.devices.values())
     names = {"monitor_cpu_s": "cpu_s", "monitor_rss_bytes": "rss_bytes", "nvml_period_s": "period_s"}
     cost = {name: timeline.cost.get(key) for name, key in names.items()}
-    return _without_none({**_memory(devices), **_contamination(devices), **cost})
+    return _without_none({**_memory(devices, timeline), **_contamination(devices), **cost})
 
 
 def _without_none(cells: Cells) -> Cells:
@@ -102,7 +111,46 @@ def _steady(run_dir: Path, devices: Sequence[Device], window: Window) -> Cells:
     return cells
 
 
-def _memory(devices: Sequence[Device]) -> Cells:
+_PEAKS = ("device_peak_used_bytes", "device_mean_peak_used_bytes", "device_peak_imbalance")
+
+
+def _peaks(devices: Sequence[Device]) -> Sequence[str]:
+    return _PEAKS if len(devices) > 1 else _PEAKS[:1]
+
+
+def _why_no_peak(timeline: Timeline) -> str | None:
+    """Return why the readings of memory cannot show the run's peak, or None."""
+    if timeline.problem:
+        return timeline.problem
+    if not timeline.cost:
+        return "the sampler died, so the memory after its last reading is unknown"
+    if unread := [device.uuid for device in timeline.devices.values() if device.peak() is None]:
+        return f"the memory of GPU {unread[0]} was never read"
+    return next(
+        (f"{pause}, {share:.0%} of the time" for pause, share in _pauses(timeline) if share > LONGEST_SHARE), None
+    )
+
+
+def _pauses(timeline: Timeline) -> Iterator[tuple[str, float]]:
+    """Yield each reason why memory was not read for some time, and the share of this time in the sampled time."""
+    devices = timeline.devices.values()
+    begin, until = min(device.points["memory"][0][0] for device in devices), max(device.until for device in devices)
+    pause_s = timeline.cost.get("worst_period_s", 0.0)
+    if pause_s > LONGEST_PAUSE_S:
+        yield f"the sampler stood still for {pause_s:.3g} s", pause_s / max(pause_s, until - begin)
+    for device in devices:
+        errors = [error for error in device.failed if error.startswith("memory")]
+        if errors and not device.lost:
+            yield f"GPU {device.uuid} was not read all the time ({', '.join(errors)})", device.share_unread()
+
+
+def _memory(devices: Sequence[Device], timeline: Timeline) -> Cells:
+    """Return the numbers of memory of some of the run's devices, without the peaks if the readings cannot show them."""
+    cells = _memory_read(devices)
+    return {name: value for name, value in cells.items() if name not in _PEAKS} if _why_no_peak(timeline) else cells
+
+
+def _memory_read(devices: Sequence[Device]) -> Cells:
     peak, average = highest(device.peak() for device in devices), mean(device.peak() for device in devices)
     cells: Cells = {
         "device_peak_used_bytes": peak,

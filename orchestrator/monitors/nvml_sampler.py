@@ -13,7 +13,7 @@ space.
 
 The samples leave out: everything between two readings. Power may be the device's own average over a second (see `power`). A
 device writes only the values that it supports. If a device is lost during the run, a line `lost` says so, and the other devices
-are still read.
+are still read. If a value cannot be read for another reason, a line `failed` says so, at most once per second.
 
 With at least four cores the sampler moves itself to the last core, away from the training. The sampler needs only the standard
 library and pynvml, so that it starts fast and stays small. `monitors/nvml.py` starts it.
@@ -154,6 +154,7 @@ class Device:
         self.readers = dict(READERS)
         self.due = dict.fromkeys(READERS, 0.0)
         self.written: dict[str, tuple[Any, float]] = {}
+        self.failed: dict[str, float] = {}
 
     def lines(self, now: float) -> Iterator[str]:
         """Yield the lines of the values that are due and new. A value that the GPU does not support is not read again."""
@@ -168,17 +169,26 @@ class Device:
                 del self.readers[what]
                 continue
             except self.nvml.NVMLError as error:
-                if getattr(error, "value", None) == getattr(self.nvml, "NVML_ERROR_GPU_IS_LOST", 15):
-                    self.readers = {}
-                    yield self.line("lost", str(error).replace(",", ";"))
+                yield from self.failure(what, error, now)
+                if not self.readers:  # the device is lost
                     return
-                if getattr(error, "value", None) == getattr(self.nvml, "NVML_ERROR_NOT_SUPPORTED", 3):
-                    del self.readers[what]
                 continue
             before = self.written.get(what)
             if before is None or before[0] != value or now - before[1] >= SAME:
                 self.written[what] = (value, now)
                 yield self.line(what, value)
+
+    def failure(self, what: str, error: Any, now: float) -> Iterator[str]:
+        """Yield a line about a value that could not be read, unless the device never supports it. Read a lost device no more."""
+        code, text = getattr(error, "value", None), str(error).replace(",", ";")
+        if code == getattr(self.nvml, "NVML_ERROR_GPU_IS_LOST", 15):
+            self.readers = {}
+            yield self.line("lost", text)
+        elif code == getattr(self.nvml, "NVML_ERROR_NOT_SUPPORTED", 3):
+            del self.readers[what]
+        elif now - self.failed.get(what, -SAME) >= SAME:
+            self.failed[what] = now
+            yield self.line("failed", f"{what}: {text}")
 
     def line(self, what: str, value: Any) -> str:
         shown = f"{value:.6g}" if isinstance(value, float) and what != "energy" else value
@@ -222,6 +232,7 @@ class Sampler:
             if late > 0:  # skip the readings that were missed
                 deadline += self.period_s * (late // self.period_s)
             time.sleep(max(0.0, deadline - time.monotonic()))
+        self.worst = max(self.worst, time.monotonic() - last)  # the process may have been stopped until now
 
     def cost(self) -> str:
         """Return the last line of the samples: the CPU time and the memory of the sampler, and its actual period."""

@@ -26,7 +26,7 @@ from orchestrator.machine.child_environment import MARKER
 from orchestrator.measure.gpu_timeline import SAMPLES, Timeline, parse
 from orchestrator.monitors import nvml_sampler
 from orchestrator.monitors.nvml import PERIOD_VARIABLE, Nvml
-from orchestrator.records import CaveatKind, Device, Gpu, Status
+from orchestrator.records import CaveatKind, Device, Gpu, Measurement, Status
 from orchestrator.results.store import Store
 
 GIB = 2**30
@@ -418,7 +418,36 @@ def test_a_gpu_that_does_not_tell_its_memory_does_not_hold_the_run_up(install: I
     began = time.monotonic()
     with Nvml().watch(tmp_path, GPUS):
         assert time.monotonic() - began < 15
-    assert "device_peak_used_bytes" not in {number.name for number in Nvml().measurements(tmp_path)}
+    peak = peak_of(tmp_path)
+    assert (peak.value, peak.why_missing) == (None, f"{SAMPLES}: the memory of GPU GPU-a was never read")
+
+
+def peak_of(run_dir: Path) -> Measurement:
+    (peak,) = (number for number in Nvml().measurements(run_dir) if number.name == "device_peak_used_bytes")
+    return peak
+
+
+def test_a_sampler_that_was_stopped_until_the_end_gives_no_peak(install: Install, tmp_path: Path) -> None:
+    folder = install()
+    with Nvml().watch(tmp_path, GPUS):
+        time.sleep(0.5)
+        os.kill(int((folder / "pid").read_text()), signal.SIGSTOP)
+        time.sleep(2)
+    assert peak_of(tmp_path).value is None
+    assert "the sampler stood still for" in peak_of(tmp_path).why_missing
+
+
+def test_memory_that_fails_from_some_moment_gives_no_peak(install: Install, tmp_path: Path) -> None:
+    install(
+        "def memory(device):\n"
+        "    if now() > 0.5: raise NVMLError(NVML_ERROR_UNKNOWN, 'Unknown Error')\n"
+        "    return 2**30\n"
+    )
+    with Nvml().watch(tmp_path, GPUS):
+        time.sleep(3.5)
+    assert peak_of(tmp_path).value is None
+    assert "GPU GPU-a was not read all the time (memory: Unknown Error)" in peak_of(tmp_path).why_missing
+    assert len(lines(tmp_path / SAMPLES, 0, "failed")) <= 5
 
 
 def test_a_killed_sampler_leaves_what_it_saw(install: Install, tmp_path: Path) -> None:
@@ -426,7 +455,9 @@ def test_a_killed_sampler_leaves_what_it_saw(install: Install, tmp_path: Path) -
     with Nvml().watch(tmp_path, GPUS):
         time.sleep(0.5)
         os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
-    assert Nvml().measurements(tmp_path)[0].value > GIB  # type: ignore[operator]
+    (baseline,) = (n for n in Nvml().measurements(tmp_path) if n.name == "device_baseline_bytes")
+    assert baseline.value > GIB  # type: ignore[operator]
+    assert "the sampler died" in peak_of(tmp_path).why_missing
     assert "has no closing line" in Nvml().warnings(tmp_path)[0].detail
 
 

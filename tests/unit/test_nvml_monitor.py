@@ -48,8 +48,8 @@ def gpu(
             "sm_clock": 1800 if warm else 300, "reasons": 0 if warm else 4, "energy": round(joules, 3),
         } | (over if warm else {})  # fmt: skip
         lines += [f"{moment:.4f},{place},{what},{value}" for what, value in values.items() if what not in without]
-    lines.append(f"{BEGAN + 2:.4f},{place},memory,{peak}")
-    lines.append(f"{BEGAN + 10.5:.4f},{place},memory,{GIB + place + 2000}")
+    memory = {0: GIB + place, 1: GIB + place, **dict.fromkeys(range(2, 11), peak), 10.5: GIB + place + 2000}
+    lines += [f"{BEGAN + moment:.4f},{place},memory,{used}" for moment, used in memory.items()]
     return lines
 
 
@@ -174,7 +174,44 @@ def test_a_killed_sampler_is_said(tmp_path: Path) -> None:
     (caveat,) = Nvml().warnings(trained(sampled(tmp_path, *gpu(0), cost=None)))
     assert caveat.detail.startswith(f"{SAMPLES} has no closing line")
     assert {"device_residue_bytes", "monitor_cpu_s", "nvml_period_s"}.isdisjoint(values(tmp_path))
-    assert "device_residue_bytes" not in Nvml().devices(tmp_path)[0]
+    assert {"device_residue_bytes", "device_peak_used_bytes"}.isdisjoint(Nvml().devices(tmp_path)[0])
+    assert found(tmp_path)["device_peak_used_bytes"].why_missing == (
+        f"{SAMPLES}: the sampler died, so the memory after its last reading is unknown"
+    )
+
+
+@pytest.mark.parametrize(("worst_s", "is_number"), [(0.9, True), (1.5, True), (5.0, False)])
+def test_a_sampler_that_stood_still(tmp_path: Path, worst_s: float, is_number: bool) -> None:
+    sampled(trained(tmp_path), *gpu(0), *gpu(1), cost=COST | {"worst_period_s": worst_s})
+    numbers, sentence = found(tmp_path), f"{SAMPLES}: the sampler stood still for {worst_s:g} s"
+    assert (numbers["device_peak_used_bytes"].value is not None) is is_number
+    if is_number:
+        warned = [Caveat(detail=f"{sentence}, so the peak may be higher")] if worst_s > 1 else []
+        assert Nvml().warnings(tmp_path) == warned
+    else:
+        peaks = [name for name, number in numbers.items() if number.value is None]
+        assert peaks == ["device_peak_used_bytes", "device_mean_peak_used_bytes", "device_peak_imbalance"]
+        assert {numbers[name].why_missing for name in peaks} == {f"{sentence}, 42% of the time"}
+        assert Nvml().warnings(tmp_path) == []
+
+
+@pytest.mark.parametrize(("since", "is_number"), [(4.2, False), (9.9, True)])
+def test_memory_that_could_not_be_read_from_some_moment(tmp_path: Path, since: float, is_number: bool) -> None:
+    lines = [line for line in gpu(0) if ",memory," not in line or float(line.split(",")[0]) < BEGAN + since]
+    sampled(trained(tmp_path), *lines, f"{BEGAN + since:.4f},0,failed,memory: Unknown Error", *gpu(1))
+    peak, why = found(tmp_path)["device_peak_used_bytes"], "GPU GPU-0 was not read all the time (memory: Unknown Error)"
+    assert peak.value == (40 * GIB if is_number else None)
+    if is_number:
+        assert Nvml().warnings(tmp_path) == [Caveat(detail=f"{SAMPLES}: {why}, so the peak may be higher")]
+    else:
+        assert peak.why_missing == f"{SAMPLES}: {why}, 58% of the time"
+        assert "device_peak_used_bytes" not in Nvml().devices(tmp_path)[0]
+
+
+def test_memory_that_was_never_read_is_a_dash_that_says_why(tmp_path: Path) -> None:
+    sampled(trained(tmp_path), *gpu(0), *(line for line in gpu(1) if ",memory," not in line))
+    peak = found(tmp_path)["device_peak_used_bytes"]
+    assert (peak.value, peak.why_missing) == (None, f"{SAMPLES}: the memory of GPU GPU-1 was never read")
 
 
 def throttled(by: str) -> Caveat:
