@@ -66,7 +66,8 @@ class Summary:
     """The result of a benchmark: the last record of each requested repeat, from this call or an earlier call.
 
     `unknown` counts the runs on hosts that have been silent for a long time. `missing` counts the requested repeats without a
-    readable record. `unreadable` counts the requested repeats with a record that cannot be read.
+    readable record. `unreadable` counts the requested repeats with a record that cannot be read. `tried` has the experiment and the
+    number of each repeat that this call tried.
     """
 
     counts: Mapping[Status, int]
@@ -74,6 +75,7 @@ class Summary:
     unknown: int = 0
     missing: int = 0
     unreadable: int = 0
+    tried: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def exit_code(self) -> int:
@@ -122,7 +124,7 @@ def run_benchmark(
                 tell(Event(kind=EventKind.HANDED_OVER, text=f"{len(due)} run(s) are due", jobs=tuple(due)))
                 if not _hand_over(due, store, executor, tell, fail_fast=fail_fast):
                     break
-    return _summary(experiments, store, repeats)
+    return replace(_summary(experiments, store, repeats), tried=retry.tried.union(handed_over))
 
 
 def _left_to_next_call(job: Job, store: Store) -> bool:

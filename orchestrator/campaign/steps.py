@@ -1,7 +1,6 @@
 """The steps of `tunebench run` between the plan and the report: results folder, data, runs.
 
-Each step is a function. The functions are in the order in which they are called. `cli` calls them and prints. `report/` writes
-the report.
+Each step is a function. The functions are in the order of their calls. `cli` calls them and prints. `report/` writes the report.
 """
 
 from __future__ import annotations
@@ -223,10 +222,8 @@ def _packed(plan: Plan, store: Store, *, retry: Retry, tell: Callable[[Event], N
     """Return how many runs fit at once. Measure how much concurrent runs slow each other down, and report the result."""
     copies = parallel_cost.places(plan.experiments)
     say(f"--parallel {AUTO}: room for {copies} at once")
-    executor_of = partial(executors.get, LOCAL)
-    cost = parallel_cost.cost(
-        plan.experiments, store=store, copies=copies, on_event=tell, executor_of=executor_of, retry=retry
-    )
+    look = partial(parallel_cost.cost, executor_of=partial(executors.get, LOCAL), on_event=tell, retry=retry)
+    cost = look(plan.experiments, store=store, copies=copies)
     if isinstance(cost, parallel_cost.Cost):
         say(str(cost))
     elif cost is not None:
@@ -234,10 +231,10 @@ def _packed(plan: Plan, store: Store, *, retry: Retry, tell: Callable[[Event], N
     return copies
 
 
-def remarks(plan: Plan, store: Store, summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
-    """Yield remarks about a campaign that has ended. The campaign began at `since` (seconds since the epoch)."""
+def remarks(plan: Plan, store: Store, summary: Summary, *, retry: Retry) -> Iterator[str]:
+    """Yield remarks about a campaign that has ended."""
     yield from _not_agreed(plan, store)
-    yield from _not_repeated(summary, since=since, retry=retry)
+    yield from _not_repeated(summary, retry)
 
 
 def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
@@ -253,12 +250,13 @@ def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
             )
 
 
-def _not_repeated(summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
+def _not_repeated(summary: Summary, retry: Retry) -> Iterator[str]:
     """Yield a sentence about runs with unreadable records, and one about earlier failures that this call did not repeat."""
     if summary.unreadable:
         yield f"{summary.unreadable} run(s) have a record that cannot be read; add --retry-failed lost to repeat them"
-    if not retry.failed and (count := sum(r.status in FAILURES and r.started_at < since for r in summary.records)):
-        yield f"{count} run(s) failed before and were not repeated; add --retry-failed to repeat them"
+    failed = {(record.experiment_id, record.repeat) for record in summary.records if record.status in FAILURES}
+    if not retry.failed and (before := failed - summary.tried):
+        yield f"{len(before)} run(s) failed before and were not repeated; add --retry-failed to repeat them"
 
 
 def find_batches(

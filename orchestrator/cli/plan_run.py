@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import time
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -95,9 +94,8 @@ def run(options: RunOptions) -> None:
         return _find_batches(planned, store, way, lines)
     store.add(planned.experiments)
     steps.note_asked(store, planned, suite=suite, selection=selection)
-    began = time.time()
     summary = steps.carry_out(planned, store, way=way, console=err(), json_lines=lines)
-    for remark in steps.remarks(planned, store, summary, since=began, retry=way.retry):
+    for remark in steps.remarks(planned, store, summary, retry=way.retry):
         tell(f"note: {remark}")
     write_report([options.results], keep=(), drop=(), form=None if options.json_lines else Format.TABLE)
     raise typer.Exit(summary.exit_code)

@@ -18,12 +18,13 @@ import pytest
 import typer
 import yaml
 from factories.cases import cases, text
-from factories.results import experiment
+from factories.results import experiment, failed
 from factories.suites import EIGHT_GPUS
 
 import tunebench
 from orchestrator import cli
 from orchestrator.campaign import steps
+from orchestrator.campaign.loop import Summary
 from orchestrator.cli import console, help
 from orchestrator.errors import SelectionError
 from orchestrator.machine.provenance import Machine
@@ -353,6 +354,17 @@ def test_only_gpus_have_gpu_hours_and_failures_that_are_repeated_count(tmp_path:
         write_record(job.run_dir, replace(unfinished_record(job, Status.FAILED), kind="oom_cuda", wall_s=1800.0))
     assert steps.gpu_hours(planned, root, move_aside=False, retry=NO_RETRY) == 0.0
     assert steps.gpu_hours(planned, root, move_aside=False, retry=Retry(failed=True)) == 2.0
+
+
+def test_only_failures_that_this_call_did_not_try_are_said_to_be_left(tmp_path: Path) -> None:
+    """The times of the records say nothing about it: the clock may have gone back during the campaign."""
+    first, second = (replace(failed(experiment(), number), started_at=0.0) for number in (1, 2))
+    summary = Summary(counts={}, records=(first, second), tried=frozenset({(first.experiment_id, 1)}))
+    nothing, store = Plan(experiments=(), collapsed=(), notes=()), Store.create(tmp_path / "results", {})
+    (said,) = steps.remarks(nothing, store, summary, retry=NO_RETRY)
+    assert said == "1 run(s) failed before and were not repeated; add --retry-failed to repeat them"
+    tried = replace(summary, tried=frozenset({(first.experiment_id, 1), (first.experiment_id, 2)}))
+    assert not [*steps.remarks(nothing, store, tried, retry=NO_RETRY)]
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "two", "1001", "9" * 20, "9" * 5000])
