@@ -21,6 +21,8 @@ from orchestrator.plan.config.frameworks import FrameworkSource
 from orchestrator.plan.data import missing_data, missing_model
 from orchestrator.records import Device, Experiment, Framework, Reason, Text
 from orchestrator.trainers import Trainer
+from orchestrator.trainers.argument_names import is_true
+from orchestrator.trainers.argument_values import ON_TRAINING_ARGUMENTS
 
 _NO_GPU = Reason(kind="no_gpu", text="no NVIDIA GPU is visible; `device: cpu` or `auto` uses CPU processes")
 
@@ -88,6 +90,29 @@ def undone(framework: Framework, merged: Mapping[str, Text | None]) -> Reason | 
             text = f"{name} is {value!r}, but framework configuration {framework.name!r} sets it to {expected!r}"
             return Reason(kind="undoes_framework_config", text=text)
     return None
+
+
+def uses_lora(arguments: Mapping[str, Text | None], trainer: Trainer) -> bool:
+    """Return whether the trainer's arguments ask for LoRA."""
+    method, _ = trainer.translate({"peft_method": "lora"})
+    return all(
+        is_true(arguments.get(name)) if is_true(on) else arguments.get(name) == on for name, on in method.items()
+    )
+
+
+def lora_arguments(trainer: Trainer) -> tuple[str, ...]:
+    """Return the trainer's names of the arguments that have an effect only with LoRA. The names of other programs are unknown."""
+    names = dict.fromkeys(("r", "lora_alpha", "lora_dropout", "target_modules"), "")
+    return tuple(trainer.translate(names)[0]) if trainer.name in ON_TRAINING_ARGUMENTS else ()
+
+
+def without_lora(name: str, value: Text) -> Reason:
+    """Return the reason for an experiment with an argument of LoRA, but without LoRA.
+
+    Its numbers would be those of full fine-tuning, under the name of this value.
+    """
+    text = f"{name} is {as_yaml(value)}, which has no effect without LoRA; write peft_method: lora, or remove {name}"
+    return Reason(kind="without_lora", text=text)
 
 
 def cannot_run_here(experiment: Experiment, trainer: Trainer, machine: Machine) -> Reason | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -29,22 +31,38 @@ FILES = {
 EIGHT_GPUS = Machine(gpus=tuple(Gpu(index=n, uuid=f"GPU-{n}", name="H100") for n in range(8)), cpu_count=8)
 
 
-def suite(folder: Path, scenarios: str | dict[str, Any], *, defaults: str = "max_steps: 5\n") -> Suite:
-    """A suite whose scenario file is this text (or value), with the framework configurations above."""
+def suite(
+    folder: Path,
+    scenarios: str | dict[str, Any],
+    *,
+    defaults: str = "max_steps: 5\n",
+    frameworks: Mapping[str, str] = MappingProxyType({}),
+) -> Suite:
+    """A suite whose scenario file is this text (or value), with the framework configurations above and more `frameworks`."""
     (folder / "frameworks").mkdir(exist_ok=True)
     text = textwrap.dedent(scenarios) if isinstance(scenarios, str) else yaml.safe_dump(scenarios, sort_keys=False)
     (folder / "scenarios.yaml").write_text(text, encoding="utf-8")
     (folder / "defaults.yaml").write_text(defaults)
     (folder / "accelerate.yaml").write_text("distributed_type: MULTI_GPU\nfsdp_config: {fsdp_offload_params: false}\n")
-    (folder / "frameworks" / "CONTENTS.yaml").write_text(FRAMEWORKS)
-    for name, content in FILES.items():
+    added = "".join(f"- {{shortname: {name}, filename: {name}.yaml}}\n" for name in frameworks)
+    (folder / "frameworks" / "CONTENTS.yaml").write_text(FRAMEWORKS + added)
+    for name, content in {**FILES, **{f"{name}.yaml": content for name, content in frameworks.items()}}.items():
         (folder / "frameworks" / name).write_text(content)
     return load_suite(folder / "scenarios.yaml")
 
 
-def planned(folder: Path, scenarios: str | dict[str, Any], *, defaults: str = "max_steps: 5\n", **choices: Any) -> Plan:
+def planned(
+    folder: Path,
+    scenarios: str | dict[str, Any],
+    *,
+    defaults: str = "max_steps: 5\n",
+    frameworks: Mapping[str, str] = MappingProxyType({}),
+    **choices: Any,
+) -> Plan:
     """What it expands to on a machine with eight GPUs; `choices` as for `parse_selection`."""
-    return expand(suite(folder, scenarios, defaults=defaults), parse_selection(**choices), EIGHT_GPUS)
+    return expand(
+        suite(folder, scenarios, defaults=defaults, frameworks=frameworks), parse_selection(**choices), EIGHT_GPUS
+    )
 
 
 def expanded(one: Suite, selection: Selection | None = None) -> tuple[Experiment, ...]:

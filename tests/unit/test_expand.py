@@ -140,6 +140,52 @@ def test_an_argument_that_undoes_its_framework_is_skipped_with_the_reason(tmp_pa
     ]
 
 
+def without_lora(name: str, value: str) -> str:
+    return f"{name} is {value}, which has no effect without LoRA; write peft_method: lora, or remove {name}"
+
+
+R8, R16 = without_lora("r", "8"), without_lora("r", "16")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "skipped"),
+    [
+        ("matrix: {r: [8, 16]}, arguments: {model_name_or_path: m}", [R8, R16]),
+        ("matrix: {r: [8, 16]}, arguments: {model_name_or_path: m, peft_method: none}", [R8, R16]),
+        ("matrix: {r: [8, 16]}, arguments: {model_name_or_path: m, peft_method: lora}", [None, None]),
+        ("matrix: {peft_method: [none, lora], r: [8, 16]}, arguments: {model_name_or_path: m}", [R8, R16, None, None]),
+        ("matrix: {peft_method: [none, lora]}, arguments: {model_name_or_path: m, r: 8}", [None, None]),
+        ("include: [{seed: 1, peft_method: lora}], arguments: {model_name_or_path: m, r: 8}", [None]),
+        ("framework_config: [null, adapter], arguments: {model_name_or_path: m, r: 8}", [None, None]),
+        ("framework_config: [null, adapter], matrix: {r: [8]}, arguments: {model_name_or_path: m}", [R8, None]),
+        ("arguments: {model_name_or_path: m, r: 8}", [R8]),
+        ("arguments: {model_name_or_path: m, r: null}", [None]),
+        ("arguments: {model_name_or_path: m}", [None]),
+        ("trainer: trl, arguments: {model_name_or_path: m, r: 8}", [without_lora("lora_r", "8")]),
+        ("trainer: trl, arguments: {model_name_or_path: m, r: 8, use_peft: yes}", [None]),
+        ("trainer: fms_hf_tuning, arguments: {model_name_or_path: m, r: 8, peft_method: pt}", [R8]),
+        ("trainer: script, script: t.py, arguments: {r: 8}", [None]),
+    ],
+)
+def test_an_argument_of_lora_without_lora_is_skipped_with_the_reason(
+    scenario: str, skipped: list[str | None], tmp_path: Path
+) -> None:
+    (tmp_path / "t.py").touch()
+    added = {"adapter": "arguments: {peft_method: lora}\n"}
+    plan = planned(tmp_path, f"scenarios: [{{name: s, {scenario}}}]", frameworks=added)
+    assert [one.skip.text if one.skip else None for one in plan.experiments] == skipped
+
+
+def test_an_argument_of_lora_in_the_defaults_skips_nothing_and_on_the_command_line_as_in_the_file(
+    tmp_path: Path,
+) -> None:
+    text = "scenarios: [{name: s, arguments: {model_name_or_path: m}}]"
+    assert only(planned(tmp_path, text, defaults="{r: 8, lora_alpha: 16}\n")).skip is None
+    for choices in ({"settings": ["arguments.lora_dropout=0.1"]}, {"axes": ["lora_dropout=0.1"]}):
+        skip = only(planned(tmp_path, text, **choices)).skip
+        assert skip and (skip.kind, skip.text) == ("without_lora", without_lora("lora_dropout", "0.1"))
+
+
 def test_a_framework_changes_the_launch_settings_deeply_and_the_environment_below_the_scenarios(tmp_path: Path) -> None:
     text = """
         scenarios:

@@ -32,7 +32,7 @@ from orchestrator.plan.cells import (
     settle_batch,
 )
 from orchestrator.plan.command import plan_problems
-from orchestrator.plan.config import Scenario, Suite, own_script
+from orchestrator.plan.config import Scenario, Suite, argument_texts, own_script
 from orchestrator.plan.config.combined import combined, contradictions, for_trainer
 from orchestrator.plan.config.scenario_checks import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
@@ -41,8 +41,11 @@ from orchestrator.plan.identity.sources import Sources
 from orchestrator.plan.placement import (
     cannot_run_here,
     interpreter,
+    lora_arguments,
     placed_on,
     undone,
+    uses_lora,
+    without_lora,
     written_for_others,
     wrong_anywhere,
 )
@@ -228,7 +231,7 @@ class Expansion:
         framework = self.frameworks[cell.framework]
         merged = self.layers.merged(cell)
         skip = self.strange[cell.framework] or (undone(framework, merged) if framework else None)
-        skip = skip or self._settle_batch(merged, cell)
+        skip = skip or self._without_lora(merged, cell) or self._settle_batch(merged, cell)
         arguments = {name: value for name, value in merged.items() if value is not None}
         if not arguments.items() <= self._checked:
             unchecked = arguments.items() - self._checked
@@ -237,6 +240,31 @@ class Expansion:
         if cell.model == self.stand_in:
             del arguments[MODEL]
         return self._finish(cell, arguments, skip)
+
+    def _without_lora(self, merged: Mapping[str, Text | None], cell: Cell) -> Reason | None:
+        """Return a reason if the cell does not use LoRA, but an argument of LoRA was written for it.
+
+        Arguments of defaults.yaml are not for this cell, and neither are arguments of a scenario with other cells that use LoRA.
+        """
+        names = [name for name in self._lora_arguments if merged.get(name) is not None]
+        if not names or uses_lora(merged, self.trainer):
+            return None
+        others = (*self.layers.below, *(self.layers.above if self._some_lora else ()))
+        written = (name for name in names if self.layers.origin(name, cell) not in others)
+        return next((without_lora(name, merged[name] or "") for name in written), None)
+
+    @cached_property
+    def _lora_arguments(self) -> tuple[str, ...]:
+        return lora_arguments(self.trainer)
+
+    @cached_property
+    def _some_lora(self) -> bool:
+        """Return whether a cell of the scenario uses LoRA, as far as single layers show it."""
+        values = ({name: value} for name, several in self.axes.items() for value in several)
+        frameworks = (framework.arguments for framework in self.frameworks.values() if framework)
+        lowest = [self.layers.lower, *frameworks]
+        highest = [self.layers.translated(argument_texts(given)) for given in (*values, *self.scenario.include)]
+        return any(uses_lora({**layer, **self.layers.upper}, self.trainer) for layer in (*lowest, *highest))
 
     def _check(self, arguments: Mapping[str, Text], cell: Cell) -> None:
         """Check the arguments that no earlier cell had. Raises ConfigError for arguments that the trainer does not accept."""
