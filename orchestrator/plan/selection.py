@@ -13,6 +13,7 @@ from orchestrator.files.redaction import MASK, redact
 from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.plan.config import Scenario, Suite, argument_text, parse_scalar
 from orchestrator.plan.config.combined import canonical_name
+from orchestrator.plan.config.scenario_checks import wrong_argument
 from orchestrator.plan.config.suite import canonical_frameworks
 from orchestrator.plan.data import local_model
 from orchestrator.records import Experiment, Text
@@ -85,6 +86,7 @@ def _settings(texts: Sequence[str], keys: Mapping[str, Any]) -> tuple[dict[str, 
         head, _, rest = path.partition(".")
         if head == "arguments" and rest:
             overrides[rest] = parse_scalar(value)
+            _refuse_argument("--set arguments.", rest, overrides[rest])
         elif head == "env" and rest:
             changed["env"] = {**changed.get("env", {}), rest: parse_scalar(value)}
         elif head in NESTED and rest:
@@ -99,6 +101,11 @@ def _settings(texts: Sequence[str], keys: Mapping[str, Any]) -> tuple[dict[str, 
                 f"--set {path}: unknown key{example if hint.startswith('.') and not rest else ''}{hint}"
             )
     return overrides, changed
+
+
+def _refuse_argument(option: str, name: str, value: Any) -> None:
+    for message in wrong_argument(name, value):
+        raise SelectionError(f"{option}{message}")
 
 
 def _refuse_bytes(option: str, texts: Sequence[str]) -> None:
@@ -128,7 +135,9 @@ def _axes(texts: Sequence[str]) -> dict[str, tuple[Text | None, ...]]:
         items = _comma_list(values, option=f"--axis {text!r}")
         if not all(items):
             raise SelectionError(f'--axis {text!r} has an empty value; write "" for an empty text, or null for none')
-        axes[name] = tuple(argument_text(parse_scalar(item)) for item in items)
+        parsed = [parse_scalar(item) for item in items]
+        _refuse_argument("--axis ", name, parsed)
+        axes[name] = tuple(map(argument_text, parsed))
     return axes
 
 

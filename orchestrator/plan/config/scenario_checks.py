@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.errors import Problem, suggestion
 from orchestrator.plan.config.argument_text import shown
@@ -22,7 +23,7 @@ AXIS_KEYS = frozenset({"framework_config", "num_gpus"})
 NEEDS_CUSTOM = "'trainer: custom' needs a command; add a 'custom:' section with a 'command:'"
 
 
-SCENARIOS = "scenarios"
+SCENARIOS, MODEL = "scenarios", "model_name_or_path"
 Found = Iterator[tuple[YamlPath, str]]
 
 
@@ -121,7 +122,7 @@ def _contradictions(scenario: Scenario) -> Found:
             for key in entry.keys() & (SCENARIO_ONLY - AXIS_KEYS):
                 message = f"{kind}: {key!r} has one value for all cells of the scenario; remove it from the entry"
                 yield (kind, index, key), message
-            for key in (entry.keys() & scenario.arguments.keys()) - {"model_name_or_path"}:
+            for key in (entry.keys() & scenario.arguments.keys()) - {MODEL}:
                 yield (kind, index, key), f"{kind}: {key!r} is also in 'arguments:', for every cell; keep one of them"
     if scenario.custom is not None and scenario.trainer != "custom":
         trainer = f"the trainer is {scenario.trainer!r}" if scenario.trainer else "the key 'trainer' is missing"
@@ -141,7 +142,7 @@ def _zipped_twice(scenario: Scenario) -> Found:
     places |= dict.fromkeys(scenario.matrix, "'matrix:'")
     for group in scenario.zip:
         for name in group:
-            if name == "model_name_or_path":
+            if name == MODEL:
                 yield ("zip", name), f"zip: {name!r} cannot change together with others; write it under 'arguments:'"
             elif name in places:
                 yield ("zip", name), f"{name!r} is in 'zip:' and in {places[name]}; keep one of them"
@@ -150,8 +151,19 @@ def _zipped_twice(scenario: Scenario) -> Found:
 
 def _models(scenario: Scenario) -> Found:
     for section, named in (("arguments", scenario.arguments), ("matrix", scenario.matrix)):
-        models = named.get("model_name_or_path")
-        for model in models if isinstance(models, (list, tuple)) else [models] if models is not None else []:
-            if not isinstance(model, (str, int, float)) or isinstance(model, bool) or model == "":
-                message = f"{shown(model)} is invalid; write a hub name, a folder or config:NAME"
-                yield (section, "model_name_or_path"), f"model_name_or_path: {message}"
+        for message in wrong_models(named.get(MODEL)):
+            yield (section, MODEL), message
+
+
+def wrong_models(models: Any) -> Iterator[str]:
+    """Yield a sentence for each value that cannot be the name of a model. `models` is one value or a list, or None for no model."""
+    for model in models if isinstance(models, (list, tuple)) else [models] if models is not None else []:
+        if not isinstance(model, (str, int, float)) or isinstance(model, bool) or not str(model).strip():
+            yield f"{MODEL}: {shown(model)} is invalid; write a hub name, a folder or config:NAME"
+
+
+def wrong_argument(name: str, value: Any) -> Iterator[str]:
+    """Yield a sentence if the command line gives an argument a name or a value that a scenario file may not give it either."""
+    if name in SCENARIO_ONLY:
+        yield f"{name}: this is a key of a scenario, not an argument of the trainer; write it in the scenario, or use --set"
+    yield from wrong_models(value) if name == MODEL else ()

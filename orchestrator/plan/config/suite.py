@@ -24,7 +24,7 @@ from orchestrator.plan.config.check import check, misplaced
 from orchestrator.plan.config.combined import canonical_name, members
 from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
 from orchestrator.plan.config.frameworks import FrameworkSource, are_plugin_files, load_frameworks
-from orchestrator.plan.config.scenario_checks import across, unknown_frameworks, without_broken
+from orchestrator.plan.config.scenario_checks import MODEL, across, unknown_frameworks, without_broken, wrong_models
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
 from orchestrator.records import Framework, Text
 from orchestrator.trainers import Trainer
@@ -229,6 +229,7 @@ def _arguments(file: Path, problems: list[Problem]) -> dict[str, Text | None]:
     if document is None:
         return {}
     problems.extend(misplaced(document, document.value, ()))
+    problems.extend(document.problem((MODEL,), message) for message in wrong_models(document.value.get(MODEL)))
     return argument_texts({str(key): value for key, value in document.value.items()})
 
 
