@@ -7,7 +7,8 @@ error, only the numbers of this monitor are lost. `run_one` catches the error of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar
@@ -22,6 +23,11 @@ from orchestrator.records import Caveat, CaveatKind, Device, Experiment, Gpu, Me
 
 _T = TypeVar("_T")
 _UNREAD = "the program reported its steps, and nothing reads them; write 'steps: tunebench.steps' in the scenario"
+_COMPUTED_FROM = {
+    "device_peak_imbalance": "device_peak_used_bytes",
+    "device_residue_bytes": "device_baseline_bytes",
+    "energy_per_real_token_j": "energy_j",
+}
 _COSTS = ("monitor_cpu_s", "monitor_rss_bytes")
 
 Watching = Sequence[tuple[str, Monitor]]
@@ -79,13 +85,19 @@ def read(
     own = [] if trainer is None else list(trainer.metrics(run_dir))
     reading = _steps(experiment, run_dir, workers, wall_s)
     asked = _Asked(run_dir)
-    watched = [number for name, monitor in watching for number in asked(name, monitor.measurements, Measurement)]
+    answers = [number for name, monitor in watching for number in asked(name, monitor.measurements, Measurement)]
+    broken_by = partial(limits.broken_by_reading, wall_s=wall_s, gpu_bytes=_memory_of_one(gpus))
+    watched = [_if_possible(number, broken_by) for number in _without_derived(answers, broken_by)]
     numbers = [*_without_doubles(own, reading.measurements), *_cost_added_up(watched)]
     numbers = _with_device_name(numbers, gpus)
     return Findings(
         measurements=tuple(numbers),
         ranks=reading.ranks,
-        devices=tuple(row for name, monitor in watching for row in asked(name, monitor.devices, Mapping)),
+        devices=tuple(
+            {name: value for name, value in row.items() if _why_impossible(name, value, broken_by) is None}
+            for name, monitor in watching
+            for row in asked(name, monitor.devices, Mapping)
+        ),
         workers=tuple(workers),
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
@@ -113,6 +125,35 @@ def _broken_limit(
             if limit is not None:
                 return f"{number.name} is {number.value:.6g}, and {limit}"
     return None
+
+
+_BrokenBy = Callable[[metrics.Metric, float], str | None]
+
+
+def _memory_of_one(gpus: Sequence[Gpu]) -> int | None:
+    """Return the memory of the run's largest GPU; None if the memory of a GPU is unknown."""
+    known = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes]
+    return max(known) if known and len(known) == len(gpus) else None
+
+
+def _why_impossible(name: str, value: object, broken_by: _BrokenBy) -> str | None:
+    """Return why a monitor's value is impossible, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or name not in metrics.METRICS:
+        return None
+    limit = broken_by(metrics.METRICS[name], value)
+    return None if limit is None else f"{name} is {value:.6g}, and {limit}"
+
+
+def _if_possible(number: Measurement, broken_by: _BrokenBy) -> Measurement:
+    """Return a monitor's number. An impossible value becomes a missing value with its reason."""
+    why = _why_impossible(number.name, number.value, broken_by)
+    return number if why is None else replace(number, value=None, missing=Caveat(detail=f"{number.source}: {why}"))
+
+
+def _without_derived(numbers: Sequence[Measurement], broken_by: _BrokenBy) -> list[Measurement]:
+    """Return the monitors' numbers, without those that were computed from an impossible number."""
+    broken = {number.name for number in numbers if _why_impossible(number.name, number.value, broken_by)}
+    return [number for number in numbers if _COMPUTED_FROM.get(number.name) not in broken]
 
 
 def _steps(

@@ -20,7 +20,7 @@ from orchestrator.measure.gpu_timeline import HEADER, SAMPLES
 from orchestrator.measure.metrics import METRICS
 from orchestrator.monitors import MONITORS, nvidia_smi
 from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, Nvml, period
-from orchestrator.records import Caveat, CaveatKind, Device, Measurement
+from orchestrator.records import Caveat, CaveatKind, Device, Gpu, Measurement
 from orchestrator.run import collect
 
 COST = {"cpu_s": 0.75, "rss_bytes": 20_000_000, "period_s": 0.01, "worst_period_s": 0.02}
@@ -321,6 +321,45 @@ def test_dashes_become_one_warning_for_each_reason(tmp_path: Path) -> None:
     assert missing.detail.startswith("energy_j, ") and missing.detail.endswith(
         " (the run had no steady state, or its time is unknown)"
     )
+
+
+def judged(run_dir: Path) -> tuple[dict[str, Measurement], collect.Findings]:
+    gpus = [Gpu(index=place, uuid=f"GPU-{place}", name="H100", memory_bytes=80 * GIB) for place in (0, 1)]
+    read = collect.read(experiment(device=Device.CUDA), run_dir, watching=[("nvml", Nvml())], gpus=gpus, wall_s=10.0)
+    return {number.name: number for number in read.measurements}, read
+
+
+def test_a_peak_above_the_memory_of_the_gpu_is_missing_with_its_reason(tmp_path: Path) -> None:
+    trained(sampled(tmp_path, *gpu(0, peak=2**60), *gpu(1)))
+    numbers, read = judged(tmp_path)
+    why = "device_peak_used_bytes is 1.15292e+18, and must be at most the 80 GiB of the GPU"
+    peak = numbers["device_peak_used_bytes"]
+    assert (peak.value, peak.why_missing) == (None, f"{SAMPLES}: {why}")
+    assert numbers["device_mean_peak_used_bytes"].value is None and "device_peak_imbalance" not in numbers
+    assert ["device_peak_used_bytes" in row for row in read.devices] == [False, True]
+    assert any(why in caveat.detail for caveat in read.warnings if caveat.kind is CaveatKind.MISSING)
+    assert numbers["energy_j"].value and read.contradiction is None
+
+
+@pytest.mark.parametrize(
+    ("reading", "name", "why"),
+    [
+        ({"energy": 5e6}, "energy_j", "energy_j is 0, and must be above 0, because a GPU uses energy all the time"),
+        ({"power": 0}, "mean_power_w", "mean_power_w is 0, and must be above 0, because"),
+        ({"power": -5}, "mean_power_w", "mean_power_w is -5, and "),
+        ({"utilization": 1.4}, "gpu_utilization", "gpu_utilization is 1.4, and must be at most 1"),
+        ({"sm_clock": -1}, "sm_clock_mhz", "sm_clock_mhz is -1, and cannot be below 0"),
+    ],
+)
+def test_an_impossible_reading_is_missing_with_its_reason(
+    tmp_path: Path, reading: dict[str, float], name: str, why: str
+) -> None:
+    trained(sampled(tmp_path, *gpu(0, **reading)))
+    numbers, read = judged(tmp_path)
+    assert numbers[name].value is None
+    assert numbers[name].why_missing.startswith(f"{SAMPLES}: {why}")
+    assert all(name not in row for row in read.devices)
+    assert numbers["device_peak_used_bytes"].value == 40 * GIB
 
 
 def empty_giant(path: Path) -> None:

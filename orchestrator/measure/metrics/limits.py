@@ -25,6 +25,13 @@ _MOST_PER_S = {
 }
 # The most memory that one process can use. The processors of today address it with at most 52 bits.
 _MOST_MEMORY = {"bytes": 2.0**52, "MiB": 2.0**32}
+# Values of a GPU that cannot be 0, and memory that one GPU must have.
+_NEVER_0 = ("energy_j", "integrated_energy_j", "mean_power_w", "energy_per_real_token_j")
+_ON_ONE_GPU = (
+    *("device_peak_used_bytes", "device_mean_peak_used_bytes", "device_baseline_bytes", "mem_nvidia_mem_reserved"),
+    *("device_residue_bytes", "mem_peak_torch_mem_alloc_in_bytes", "mem_torch_mem_alloc_in_bytes"),
+)
+_BYTES = {"bytes": 1, "MiB": 2**20}
 # A program may round its times, and its clock is not the clock of this process.
 LATE_S, LATE_SHARE = 5.0, 0.01
 
@@ -49,6 +56,18 @@ def broken_limit(
     if most is not None and value > most:
         return f"must be at most {most:.3g}, because {counted(devices, 'device')} cannot reach more"
     return None
+
+
+def broken_by_reading(metric: Metric, value: float, *, wall_s: float | None, gpu_bytes: int | None) -> str | None:
+    """Return the limit that a monitor's value breaks, as "must be …"; None if the value keeps all limits.
+
+    Besides the limits of every value, a GPU that works uses energy, and it has `gpu_bytes` of memory (None: unknown).
+    """
+    if metric.name in _NEVER_0 and value == 0:
+        return "must be above 0, because a GPU uses energy all the time"
+    if gpu_bytes is not None and metric.name in _ON_ONE_GPU and value * _BYTES[metric.unit or ""] > gpu_bytes:
+        return f"must be at most the {gpu_bytes / 2**30:.4g} GiB of the GPU"
+    return broken_limit(metric, value, wall_s=wall_s, may_be_0=metric.name not in _NEVER_0)
 
 
 def _most(unit: str, *, wall_s: float | None, devices: int) -> float | None:
