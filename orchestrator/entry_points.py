@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from orchestrator.errors import SelectionError
+from orchestrator.errors import SelectionError, suggestion
 
 P = TypeVar("P")
 
@@ -32,8 +32,8 @@ class Registry(Generic[P]):
         """
         plug = self.find(name)
         if plug is None:
-            noun, names = self.kind.__name__.lower(), ", ".join(self.names())
-            raise SelectionError(" ".join([f"{noun} {name!r} is unknown; there are: {names}.", *self.load_problems()]))
+            unknown = f"unknown {self.kind.__name__.lower()} {name!r}{suggestion(name, self.names())}"
+            raise SelectionError(". ".join([unknown, *self.load_problems()]))
         return plug
 
     def find(self, name: str) -> P | None:

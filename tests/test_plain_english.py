@@ -114,3 +114,22 @@ def test_no_sentence_is_longer_than_a_breath(path: Path) -> None:
     else:
         texts = [prose_of(path)]
     assert not [sentence for text in texts for sentence in too_long(text)]
+
+
+ERRORS = {"OrchestratorError", "ConfigError", "SelectionError", "ResultsError", "LaunchError", "PreparationError"}
+OURS = [
+    path for path in CODE if "orchestrator" in path.parts and "workers" not in path.parts
+]  # a worker's error is quoted
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_errors_begin_small_and_end_without_a_full_stop(path: Path) -> None:
+    """The command writes `error: ` before them."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in ERRORS:
+            continue
+        parts = node.args[0].values if node.args and isinstance(node.args[0], ast.JoinedStr) else node.args
+        if parts and isinstance(first := parts[0], ast.Constant):
+            assert not re.match(r"[A-Z][a-z]+\b", str(first.value)), f"line {node.lineno}: {first.value}"
+        if parts and isinstance(last := parts[-1], ast.Constant):
+            assert not str(last.value).endswith("."), f"line {node.lineno}: {last.value}"

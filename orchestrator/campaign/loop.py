@@ -292,6 +292,8 @@ def _disk_errors_explained(store: Store) -> Iterator[None]:
         yield
     except OSError as error:
         if not store.root.exists():
-            raise ResultsError(f"{store.root} was removed while runs were in progress") from error
+            raise ResultsError(
+                f"{store.root}: the folder was removed while runs were in progress; repeat the command"
+            ) from error
         again = "repeat the command, which keeps what was recorded"
         raise ResultsError(f"{error.filename or store.root}: {error.strerror}; {remedy(error)} and {again}") from error

@@ -205,7 +205,9 @@ def refuse_options_of_local(executor: str, *, parallel: int | None, gpus: str | 
     """Raise SelectionError if `--parallel` or `--gpus` is given and the executor is not `local`."""
     given = ["--parallel"] if parallel != 1 else ["--gpus"] if gpus is not None else []
     if given and executor != LOCAL:
-        raise SelectionError(f"{given[0]} works only with the executor '{LOCAL}', and this campaign uses '{executor}'")
+        raise SelectionError(
+            f"{given[0]} works only with the executor {LOCAL!r}, not with {executor!r}; leave {given[0]} out"
+        )
 
 
 def parallel_of(words: str) -> int | None:
@@ -214,7 +216,9 @@ def parallel_of(words: str) -> int | None:
         return None
     if not (words.isdecimal() and len(words) < 10 and 0 < int(words) <= _MOST_AT_ONCE):
         shown = one_line(words, longest=40)
-        raise SelectionError(f"--parallel {shown}: write a whole number from 1 to {_MOST_AT_ONCE}, or {AUTO}")
+        raise SelectionError(
+            f"--parallel {shown!r} is invalid; write a whole number from 1 to {_MOST_AT_ONCE}, or {AUTO}"
+        )
     return int(words)
 
 

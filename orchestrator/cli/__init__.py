@@ -23,18 +23,19 @@ from orchestrator.cli.compare import compare
 from orchestrator.cli.console import err, say, tell
 from orchestrator.cli.doctor_monitor import doctor, monitor, run_one
 from orchestrator.cli.export_bundle import bundle, export
-from orchestrator.cli.help import Command, Commands, examples
+from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
 from orchestrator.cli.history_rerun import history, rerun
 from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.report_show_status import cancel, report, show, status
 from orchestrator.cli.schema_init_list import init, list_names, schema
 from orchestrator.errors import REMEDIES, OrchestratorError, remedy
-from orchestrator.files.printable_text import one_line, printable
+from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
 from tunebench import __version__
 
+NAME = "tunebench"
 app = typer.Typer(
-    name="tunebench",
+    name=NAME,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -103,7 +104,7 @@ def _carried_out(words: list[str], stopped_by: list[int] | None) -> int:
     try:
         _in_a_folder()
         args = [_with_home(word) for word in _with_optional_values(words)]
-        code = _app_for(words)(args=args, standalone_mode=False)
+        code = _app_for(words)(args=args, prog_name=NAME, standalone_mode=False)
     except KeyboardInterrupt:  # Ctrl-C before or after the sub-command runs; a running sub-command handles it
         code = INTERRUPTED
     except OrchestratorError as error:
@@ -156,12 +157,17 @@ def _app_for(words: list[str]) -> typer.Typer:
     typer reads the options of every sub-command in its app. Reading the options of all sub-commands takes
     a twentieth of a small plan's time.
     """
-    named = [command for command in app.registered_commands if command.name in words[:1]]
+    named = _subcommand(words)
     if not named:
         return app
     small = copy(app)
-    small.registered_commands = named
+    small.registered_commands = [command for command in app.registered_commands if command.name in named]
     return small
+
+
+def _subcommand(words: list[str]) -> list[str]:
+    """Return the first word if it is a sub-command, else nothing."""
+    return [word for word in words[:1] if any(command.name == word for command in app.registered_commands)]
 
 
 def _with_optional_values(words: list[str]) -> list[str]:
@@ -190,14 +196,11 @@ def _with_home(word: str) -> str:
 
 
 def _usage_error(error: Exception) -> int:
-    """Show a mistake that typer found (unknown option, missing argument) in typer's form.
-
-    Raise any other error, because it is a defect.
-    """
+    """Report a mistake that typer found, such as an unknown option. Raise any other error, because it is a defect."""
     if hasattr(error, "show") and hasattr(error, "exit_code"):
         mistake: Any = error
-        message = mistake.message.removeprefix("Value error, ")  # pydantic adds this prefix
-        mistake.message = printable(redact(message))
+        if type(error).__name__ != "NoArgsIsHelpError":
+            return _mistake(mistake_in_words(mistake, " ".join([NAME, *_subcommand(sys.argv[1:])])))
         mistake.show()
         return int(mistake.exit_code)
     sys.excepthook = _without_secrets

@@ -145,13 +145,13 @@ def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[
     if aa is not None:
         if places:
             raise SelectionError(
-                "--aa makes both sides from one folder, so BASE and NEW are not allowed; leave out either --aa or BASE and NEW."
+                "--aa makes both sides from one folder, so BASE and NEW are not allowed; leave out either --aa or BASE and NEW"
             )
         return sides.halves(aa, by=by)
     if len(places) != 2:
         raise SelectionError(
             f"compare takes two sides, BASE and NEW, not {len(places)}; join several folders or files of a side with "
-            "commas (a,b), or compare the repeats of one folder with `--aa DIR`."
+            "commas (a,b), or compare the repeats of one folder with --aa FOLDER"
         )
     base, new = sides.several([_places(place) for place in places], by=by)
     return base, new

@@ -89,8 +89,8 @@ def confirm(gpu_hours: float, *, above: float, yes: bool) -> None:
     """Ask before a long campaign. Raise OrchestratorError if the answer is no, or if there is no terminal for the question."""
     if yes or gpu_hours <= above:
         return
-    question = f"This may take {gpu_hours:.1f} GPU-hours (more than --confirm-above {above:g}). Start it?"
+    fact = f"this may take {gpu_hours:.1f} GPU-hours (more than --confirm-above {above:g})"
     if not sys.stdin.isatty():
-        raise OrchestratorError(f"{question} Without a terminal, add --yes.")
-    if not typer.confirm(question, err=True):
-        raise OrchestratorError("Not started.")
+        raise OrchestratorError(f"{fact}, and there is no terminal for a question; to start it, add --yes")
+    if not typer.confirm(f"T{fact[1:]}. Start it?", err=True):
+        raise OrchestratorError("not started, as you answered; to start it, repeat the command")

@@ -1,11 +1,15 @@
-"""The texts of `--help`: options and sub-commands in groups, and examples below them."""
+"""The texts of `--help`: options and sub-commands in groups, and examples below them; and sentences for a command's mistakes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
+
+from orchestrator.errors import OrchestratorError, suggestion
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Run a benchmark": ("init", "plan", "run", "status", "cancel"),
@@ -92,6 +96,13 @@ class Command(TyperCommand):
 class Commands(TyperGroup):
     """The command `tunebench`, whose help shows its sub-commands in groups."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the sub-command. Raise OrchestratorError if there is none with this name."""
+        if args[0] not in self.commands:
+            shown = [name for name, one in self.commands.items() if not one.hidden]
+            raise OrchestratorError(f"unknown command {args[0]!r}{suggestion(args[0], shown)}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         shown = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         lines = {
@@ -114,3 +125,43 @@ def _write(groups: Mapping[str, Iterable[tuple[str, str]]], formatter: Any) -> N
         if rows := list(lines):
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def mistake_in_words(error: Any, command: str) -> str:
+    """Return a sentence for a mistake that typer found, in the form of all errors. `command` is the command without its options."""
+    kind, text, where = type(error).__name__, str(error.format_message()), f"see `{command} --help`"
+    if kind == "NoSuchOption":
+        options = [name for one in error.ctx.command.params for name in one.opts] if error.ctx else []
+        near = get_close_matches(error.option_name, options, n=1)
+        return f"unknown option {error.option_name!r}; " + (f"did you mean {near[0]!r}? S" if near else "s") + where[1:]
+    if kind == "BadOptionUsage":
+        cure = "takes no value; leave the value out" if "not take" in text else "needs a value; add it"
+        return f"{error.option_name} {cure}, or {where}"
+    if kind == "MissingParameter":
+        allowed = re.findall(r"[^\s,]+", text.partition("Choose from:")[2])
+        cure = suggestion("", allowed) if allowed else f"; {where}"
+        return f"the {error.param.param_type_name} {_name(error.param)} is missing{cure}"
+    if kind == "BadParameter" and error.param:
+        return f"{_name(error.param)} {_invalid(error)}"
+    if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", text, re.DOTALL):
+        return f"{extra[1]!r} is one argument too many; leave it out, or {where}"
+    return f"{text[:1].lower()}{text[1:].rstrip('.')}; {where}"
+
+
+def _name(param: Any) -> str:
+    return str(param.opts[0] if param.param_type_name == "option" else param.name)
+
+
+def _invalid(error: Any) -> str:
+    """Return the invalid value and what is allowed. typer has the names of choices, and pydantic has all other rules."""
+    if choices := re.search(r"(['\"].*['\"]) is not one of (.*)", error.message, re.DOTALL):
+        allowed = re.findall("'([^']*)'", choices[2])
+        return f"{choices[1]} is not allowed{suggestion(choices[1][1:-1], allowed)}"
+    if hasattr(error.__cause__, "errors"):
+        from orchestrator.plan.config.check import allowed_by  # it loads YAML, which only a mistake needs here
+
+        first = error.__cause__.errors(include_url=False)[0]
+        return (
+            f"{str(first['input'])!r} is invalid; write {allowed_by(first['type'], first.get('ctx', {}), first['msg'])}"
+        )
+    return f"is invalid: {error.message.rstrip('.')}"

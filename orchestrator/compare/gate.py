@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from orchestrator.compare.comparison import Comparison, Verdict
 from orchestrator.compare.verdicts import failed_newly
-from orchestrator.errors import SelectionError
+from orchestrator.errors import SelectionError, suggestion
 from orchestrator.measure.metrics import Judged, metric
 
 # Exit codes. In every sub-command, 2 means a mistake of the user.
@@ -77,10 +77,10 @@ def parse_causes(words: Iterable[str]) -> tuple[Cause, ...]:
 
     Raise SelectionError for an unknown word. An empty list is an error, too: an empty shell variable must not remove the gate.
     """
-    given, allowed = list(words), f"name some of {', '.join(Cause)}, or none."
+    given, known = list(words), (*Cause, "none")
     if not given:
-        raise SelectionError(f"--fail-on names nothing: {allowed}")
+        raise SelectionError(f"--fail-on is empty; name at least one verdict, or none{suggestion('', known)}")
     for word in given:
-        if word != "none" and word not in Cause.__members__.values():
-            raise SelectionError(f"--fail-on {word}: {allowed}")
+        if word not in known:
+            raise SelectionError(f"--fail-on {word!r} is not allowed{suggestion(word, known)}")
     return tuple(Cause(word) for word in given if word != "none")

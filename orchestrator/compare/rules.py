@@ -83,9 +83,9 @@ class Rules:
         known, direction = registered(name), self.directions.get(name) or better_direction(name)
         if direction is Direction.NONE:
             near = [other for other in get_close_matches(name, METRICS, n=1) if other != name]
-            hint = f"did you mean {near[0]!r}? Else " if near else ""
+            hint = f"did you mean {near[0]!r}? If not, " if near else ""
             raise SelectionError(
-                f"--metrics {name}: it is unknown whether more or less is better; {hint}say {name}:higher or {name}:lower."
+                f"--metrics {name}: it is unknown whether more or less is better; {hint}write {name}:higher or {name}:lower"
             )
         overall = self.min_effect if self.min_effect is not None and known.judged is Judged.TEST else known.min_effect
         effect = self.min_effects.get(name, overall)
@@ -151,7 +151,7 @@ def parse(
     effects, thresholds = _shares(min_effect, "--min-effect"), _shares(threshold, "--threshold")
     rule_outs = _shares(rule_out, "--rule-out")
     if not 0 < level < 1:
-        raise SelectionError(f"--level {level:g}: give a probability between 0 and 1, such as {LEVEL}.")
+        raise SelectionError(f"--level '{level:g}' is invalid; write a probability between 0 and 1, such as {LEVEL}")
     rules = Rules(
         metrics=tuple(dict.fromkeys(name for name, _, _ in named)),
         directions=_directions(named),
@@ -174,10 +174,10 @@ def _directions(named: Iterable[tuple[str, str, str]]) -> dict[str, Direction]:
     directions: dict[str, Direction] = {}
     for name, sign, way in named:
         if sign and way not in ("higher", "lower"):
-            raise SelectionError(f"--metrics {name}:{way}: say which way is better, {name}:higher or {name}:lower.")
+            raise SelectionError(f"--metrics '{name}:{way}' is invalid; write {name}:higher or {name}:lower")
         if sign and directions.setdefault(name, Direction(way)) is not Direction(way):
             raise SelectionError(
-                f"--metrics {name}: it is named with both directions; keep {name}:higher or {name}:lower."
+                f"--metrics {name}: it is named with both directions; keep {name}:higher or {name}:lower"
             )
     return directions
 
@@ -193,15 +193,15 @@ def _shares(words: Iterable[str], option: str) -> dict[str, float]:
             share = math.nan
         if not 0 < share <= 10 or not text.isascii():
             raise SelectionError(
-                f"{option} {word!r}: give a share above 0, such as 0.02 or 2%, for all metrics, or METRIC=0.05 for one."
+                f"{option} {word!r} is invalid; write a share above 0, such as 0.02 or 2%, for all metrics, or METRIC=0.05 for one"
             )
         if share > 1 and not text.endswith("%"):
             raise SelectionError(
-                f"{option} {word!r}: a share above 1 needs the sign %: write {text}% or {share / 100:g}."
+                f"{option} {word!r} is invalid: a share above 1 needs the sign %; write {text}% or {share / 100:g}"
             )
         if name == FLEET and option != "--min-effect":
             raise SelectionError(
-                f"{option} {word!r}: only --min-effect has a share for {FLEET}; name a metric instead."
+                f"{option} {word!r} is invalid: only --min-effect has a share for {FLEET}; name a metric instead"
             )
         shares[name] = share
     return shares

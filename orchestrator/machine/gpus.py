@@ -115,8 +115,10 @@ def select_gpus(words: str, visible: Sequence[Gpu], *, option: str) -> tuple[Gpu
     for word in map(str.strip, words.split(",")):
         match = next((gpu for gpu in visible if gpu.uuid == word), None) or find_gpu(word, visible)
         if match is None:
-            there = ", ".join(f"{gpu.index} ({gpu.name}, {gpu.uuid})" for gpu in visible) or "none"
-            raise SelectionError(f"{option} {words}: {word!r} is not a visible GPU; the visible GPUs are: {there}")
+            there = ", ".join(f"{gpu.index} ({gpu.name}, {gpu.uuid})" for gpu in visible)
+            raise SelectionError(
+                f"{option} {words}: {word!r} is not a visible GPU{'. Allowed: ' if visible else '; no GPU is visible here'}{there}"
+            )
         selected.append(match)
     return tuple(dict.fromkeys(selected))
 

@@ -42,7 +42,7 @@ def unknown_trainer(name: str) -> str | None:
     """Return a sentence if there is no trainer of this name."""
     if name in trainers.TRAINERS or name in trainers.known():
         return None
-    return " ".join([f"unknown trainer {name!r}{suggestion(name, trainers.known())}", *trainers.load_problems()])
+    return ". ".join([f"unknown trainer {name!r}{suggestion(name, trainers.known())}", *trainers.load_problems()])
 
 
 def watching(scenario: Scenario, trainer: Trainer) -> Found:

@@ -110,7 +110,7 @@ def forms_of(words: str | None) -> tuple[Format, ...]:
     known = [form.value for form in Format]
     for name in names:
         if name not in known:
-            raise SelectionError(f"--format {words}: there is no format {name!r}{suggestion(name, known)}")
+            raise SelectionError(f"--format {words}: {name!r} is not allowed{suggestion(name, known)}")
     return tuple(dict.fromkeys(map(Format, names)))
 
 

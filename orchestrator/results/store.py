@@ -65,14 +65,13 @@ class Store:
     @staticmethod
     def resume(root: Path) -> Store:
         """Open a results folder. Raise ResultsError if it is missing or another kind of folder."""
-        root = root.absolute()
         if not root.is_dir():
-            raise ResultsError(f"{root}: there is no such results folder; `tunebench run` makes one")
+            raise ResultsError(f"{root}: there is no such folder; name a results folder, which `tunebench run` made")
         if not is_ours(root):
             raise ResultsError(
                 f"{root}: this is not a results folder: it has no {SUITE_FILE} of tunebench; name another folder"
             )
-        return Store(root)
+        return Store(root.absolute())
 
     def suite(self) -> dict[str, Any]:
         """Return the content of `suite.json`."""
@@ -205,9 +204,11 @@ class Store:
         shown = ", ".join((matches or ids)[:MOST_IDS]) + (", …" if len(matches or ids) > MOST_IDS else "")
         if matches:
             raise ResultsError(
-                f"{len(matches)} experiments of {self.root} have {word!r} in their id; name one of: {shown}"
+                f"{self.root}: the ids of {len(matches)} experiments contain {word!r}; name one of: {shown}"
             )
-        raise ResultsError(f"{self.root} has no experiment {word!r}; it has: {shown or 'none'}")
+        raise ResultsError(
+            f"{self.root}: there is no experiment {word!r}{'. Allowed: ' if shown else '; the folder has none'}{shown}"
+        )
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Write a file that is made from the records, such as `benchmarks.csv`. Replace an older file, and return the path."""

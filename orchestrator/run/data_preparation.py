@@ -96,7 +96,7 @@ def damage(folder: Path) -> str | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{file} is not a manifest"
     except OSError as error:
-        raise PreparationError(f"{file} cannot be read: {reading.reason(error)}") from error
+        raise PreparationError(f"{file}: cannot be read: {reading.reason(error)}") from error
     return None
 
 
@@ -176,7 +176,7 @@ def _sentence(experiment: Experiment, log: Path, started: int) -> str:
     # Mask secrets before anything is cut, because half a secret is not recognised.
     lines = log_tail(redact(reading.read_tail(log, limit=min(written, _LOG_BYTES)))).splitlines()
     error = next((line.removeprefix(_ERROR) for line in reversed(lines) if line.startswith(_ERROR)), None)
-    cause = error or (lines[-1] if lines else "it ended without any output")
+    cause = (error or (lines[-1] if lines else "it ended without any output")).rstrip(".")
     source = experiment.data.source if experiment.data else ""
     return redact(
         f"scenario {experiment.scenario!r}: {source} could not be prepared: {one_line(cause, longest=_LONGEST_CAUSE)} (log: {log})"

@@ -73,7 +73,9 @@ def run_one(run_dir: Path) -> RunRecord:
         return _record_in(folder)
     claim = claims.read_claim(folder.path)
     if claim is None:
-        raise ResultsError(f"{folder.path} contains no claimed run: {folder.claim.name} is missing or damaged")
+        raise ResultsError(
+            f"{folder.path}: this folder contains no claimed run: {folder.claim.name} is missing or damaged"
+        )
     experiment = Store(folder.results).experiment(claim.experiment_id)
     with StopSignals() as stop, _marked(claim.marker):
         claims.take_over(folder.path)

@@ -96,4 +96,4 @@ def test_data_that_cannot_be_read_is_not_taken_for_damaged(one: Experiment) -> N
     (folder(one) / "tokens.npz").unlink()
     (folder(one) / "tokens.npz").mkdir()
     (failed,) = prepare_data([one])
-    assert failed == f"{folder(one) / 'tokens.npz'} cannot be read: Is a directory" == why_missing(one)
+    assert failed == f"{folder(one) / 'tokens.npz'}: cannot be read: Is a directory" == why_missing(one)

@@ -85,7 +85,7 @@ def test_a_plan_names_changed_files_of_the_folder_that_the_user_names(edited: Ed
     assert code == 0 and re.search(r"model\.py changed since the runs of own in monday \(", out)
     assert "since the runs" not in call(edited.folder, "plan", "scenarios.yaml")[1], "these experiments have run"
     code, _, err = call(edited.folder, "plan", "scenarios.yaml", "--results", "tuesday")
-    assert code == 2 and "tuesday: there is no such results folder" in err
+    assert code == 2 and "tuesday: there is no such folder" in err
 
 
 def test_an_edited_file_runs_anew_and_the_older_runs_stay(edited: Edited) -> None:

@@ -48,14 +48,14 @@ def test_the_file_and_the_option_choose_it(folder: Path) -> None:
 def test_options_of_the_local_executor_are_refused(folder: Path) -> None:
     for words in (("--parallel", "2"), ("--gpus", "0")):
         campaign = run(folder, *words)
-        said = f"error: {words[0]} works only with the executor 'local', and this campaign uses 'one_by_one'\n"
+        said = f"error: {words[0]} works only with the executor 'local', not with 'one_by_one'; leave {words[0]} out\n"
         assert (campaign.code, campaign.err) == (2, said)
     assert not campaign.results.exists()
 
 
 def test_a_name_that_does_not_exist_is_told_with_its_place(folder: Path) -> None:
     (folder / "scenarios.yaml").write_text(SCENARIOS.replace("one_by_one", "slrm"))
-    expected = "executor 'slrm' is unknown; there are: local, one_by_one."
+    expected = "unknown executor 'slrm'. Allowed: local, one_by_one"
     assert tunebench(folder, "plan", "scenarios.yaml", PYTHONPATH=f"{folder}:{ROOT}").err == (
         f"error: scenarios.yaml:1:1: {expected}\n"
     )

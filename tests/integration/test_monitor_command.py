@@ -140,9 +140,7 @@ def test_an_unknown_gpu_is_a_mistake(tmp_path: Path) -> None:
     done = monitor(tmp_path, "--gpus", "0,7", "--once")
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(
-        "error: --gpus 0,7: '7' is not a GPU; the GPUs are 0 (NVIDIA H100 80GB HBM3, GPU-aaaa-0), 1 ("
-    )
+    assert line.startswith("error: --gpus 0,7: '7' is not a GPU. Allowed: 0 (NVIDIA H100 80GB HBM3, GPU-aaaa-0), 1 (")
 
 
 @pytest.mark.parametrize(

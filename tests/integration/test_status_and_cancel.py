@@ -236,6 +236,6 @@ def test_a_run_that_ends_without_a_record_is_said_to_be_gone(
 
 
 def test_a_word_that_names_nothing_is_a_mistake(store: Store) -> None:
-    with pytest.raises(ResultsError, match="has no experiment 'nonsense'"):
+    with pytest.raises(ResultsError, match="there is no experiment 'nonsense'"):
         list(cancel.cancel(store, ["nonsense"]))
     assert cancel.nothing_runs(store, []) == f"Nothing runs in {store.root}."

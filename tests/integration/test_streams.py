@@ -104,7 +104,7 @@ def test_a_question_without_an_input_is_answered_with_no(folder: Path) -> None:
     code, _, err = shell(folder, "run s.yaml --results asked", "<&-", PYTHONPATH=f"{folder}{os.pathsep}{ROOT}")
     (folder / "sitecustomize.py").unlink()
     assert code == 2
-    assert "Without a terminal, add --yes" in err
+    assert "to start it, add --yes" in err
 
 
 def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_all(folder: Path) -> None:

@@ -184,5 +184,5 @@ def test_a_command_that_can_not_be_filled_is_refused() -> None:
 
 
 def test_an_unknown_trainer_is_named() -> None:
-    with pytest.raises(SelectionError, match="trainer 'hugginface' is unknown; there are: huggingface"):
+    with pytest.raises(SelectionError, match="unknown trainer 'hugginface'; did you mean 'huggingface'"):
         build(experiment(trainer="hugginface"))

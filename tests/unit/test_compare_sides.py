@@ -628,11 +628,16 @@ def test_places_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "suite.json").write_text('{"tool": "tuneb')
-    reasons = {"folder": "without results", "pipe": "not a regular file", "none": "does not exist", "loop": "loop"}
+    reasons = {
+        "folder": "without results",
+        "pipe": "not a regular file",
+        "none": "there is no such file or folder",
+        "loop": "loop",
+    }
     for name, reason in {**reasons, "damaged": "its suite.json is damaged, or another program wrote it"}.items():
         with pytest.raises(ResultsError, match=reason):
             read([tmp_path / name])
-    with pytest.raises(ResultsError, match="A side is empty"):
+    with pytest.raises(ResultsError, match="a side is empty"):
         read([])
 
 

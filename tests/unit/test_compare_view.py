@@ -168,7 +168,7 @@ def test_what_is_no_comparison_is_refused_in_a_sentence(tmp_path: Path, document
     file.write_text(document)
     with pytest.raises(ResultsError) as refused:
         as_json.load(file)
-    assert str(refused.value).startswith(f"{file} is not a comparison: ")
+    assert str(refused.value).startswith(f"{file}: this is not a comparison: ")
     assert len(str(refused.value)) < 1000
 
 

@@ -365,8 +365,8 @@ def test_earlier_results_are_used_and_named(call: Call) -> None:
             "--assume already gives the GPUs' memory; leave --gpu-memory out",
         ),
         (("--fit-only", "--gpu-memory", "80GiB"), "leave --gpu-memory out, or write --assume 1x80GiB"),
-        (("--results", "nowhere"), "there is no such results folder"),
-        (("--assume", "8xH100", "--results", "nowhere"), "there is no such results folder"),
+        (("--results", "nowhere"), "there is no such folder"),
+        (("--assume", "8xH100", "--results", "nowhere"), "there is no such folder"),
     ],
 )
 def test_options_that_do_not_go_together(words: tuple[str, ...], said: str, call: Call) -> None:

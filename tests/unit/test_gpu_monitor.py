@@ -152,7 +152,7 @@ def test_an_unknown_gpu_is_a_sentence_with_what_there_is(asked: str) -> None:
 
 @pytest.mark.parametrize("wrong", [0.0, 0.09, 60.1, -1.0, float("nan"), float("inf")])
 def test_an_interval_out_of_bounds_is_a_sentence(wrong: float) -> None:
-    with pytest.raises(SelectionError, match=r"allowed are 0\.1 to 60 seconds"):
+    with pytest.raises(SelectionError, match=r"write 0\.1 to 60 seconds"):
         readings.pace(wrong)
     assert (readings.pace(0.1), readings.pace(60)) == (0.1, 60)
 

@@ -206,7 +206,7 @@ def test_adaptive_repeats_owe_as_many_and_keep_their_rule(tmp_path: Path) -> Non
     [
         (None, "not from a results folder"),
         ("results", "not from a results folder"),
-        ("/nowhere/at/all", "no such results"),
+        ("/nowhere/at/all", "there is no such folder"),
     ],
 )
 def test_an_entry_without_a_folder_of_ours_cannot_run(place: str | None, words: str) -> None:

@@ -249,9 +249,9 @@ def test_a_pause_is_longer_where_looking_takes_long(store: Store) -> None:
 def test_words_name_experiments_by_a_part_that_no_other_has(store: Store) -> None:
     assert chosen(store, []) == tuple(store.ids()) == (A.id, B.id, C.id)
     assert chosen(store, ["full-b", A.id, "full-b-0"]) == (B.id, A.id)
-    with pytest.raises(ResultsError, match=f"3 experiments of .* have 'full' in their id; name one of: {A.id}, {B.id}"):
+    with pytest.raises(ResultsError, match=f"the ids of 3 experiments contain 'full'; name one of: {A.id}, {B.id}"):
         chosen(store, ["full"])
-    with pytest.raises(ResultsError, match=f"has no experiment 'nothing'; it has: {A.id}, {B.id}, {C.id}"):
+    with pytest.raises(ResultsError, match=f"there is no experiment 'nothing'. Allowed: {A.id}, {B.id}, {C.id}"):
         chosen(store, ["nothing"])
 
 

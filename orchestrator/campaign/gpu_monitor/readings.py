@@ -98,7 +98,7 @@ class View:
 def pace(interval_s: float) -> float:
     """Return the interval between two views. Raise SelectionError if the interval is out of bounds."""
     if not SHORTEST_S <= interval_s <= LONGEST_S:
-        raise SelectionError(f"--interval {interval_s:g}: allowed are {SHORTEST_S:g} to {LONGEST_S:g} seconds")
+        raise SelectionError(f"--interval '{interval_s:g}' is invalid; write {SHORTEST_S:g} to {LONGEST_S:g} seconds")
     return interval_s
 
 
@@ -115,7 +115,7 @@ def chosen(nvml: Any, asked: str | None) -> tuple[Gpu, ...]:
         gpu = mig_instance(nvml, word) if word.startswith("MIG-") else find_gpu(word, every)
         if gpu is None:
             there = ", ".join(f"{gpu.index} ({gpu.name or 'lost'}, {gpu.uuid or 'no UUID'})" for gpu in every)
-            raise SelectionError(f"--gpus {asked}: {word!r} is not a GPU; the GPUs are {there}")
+            raise SelectionError(f"--gpus {asked}: {word!r} is not a GPU. Allowed: {there}")
         found.append(gpu)
     return tuple(dict.fromkeys(found))
 

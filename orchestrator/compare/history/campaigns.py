@@ -107,9 +107,9 @@ def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
     for place in places:
         every += [(inner, False) for inner in _inside(place)] or [(place, True)]
     if len({resolved(place) for place, _ in every}) < len(every):
-        raise ResultsError("The same folder or file is named twice, so its campaign would count twice; name it once.")
+        raise ResultsError("the same folder or file is named twice, so its campaign would count twice; name it once")
     if len(every) > MOST_CAMPAIGNS:
-        raise ResultsError(f"{len(every):,} campaigns are named; name at most {MOST_CAMPAIGNS:,}.")
+        raise ResultsError(f"{len(every):,} campaigns are named; name at most {MOST_CAMPAIGNS:,}")
     return every
 
 

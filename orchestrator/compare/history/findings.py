@@ -49,7 +49,9 @@ class Course:
 def check_error_rate(error_rate: float) -> None:
     """Raise SelectionError if the error rate is not a chance."""
     if not 0 < error_rate < 1:
-        raise SelectionError(f"--error-rate {error_rate:g}: give a chance between 0 and 1, such as {ERROR_RATE}.")
+        raise SelectionError(
+            f"--error-rate '{error_rate:g}' is invalid; write a chance between 0 and 1, such as {ERROR_RATE}"
+        )
 
 
 def chance_per_series(courses: Iterable[Course], *, error_rate: float) -> float:

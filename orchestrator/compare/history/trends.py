@@ -21,7 +21,7 @@ from orchestrator.compare.judging import LOSS, ended_at_different_steps
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, better_direction
 from orchestrator.compare.sides import environment
-from orchestrator.errors import SelectionError
+from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import Direction
 
@@ -158,7 +158,9 @@ def _metrics(entries: Iterable[Entry], rules: Rules) -> list[str]:
     rules.check_names(measured)
     names = [name for name in rules.metrics or DEFAULT if name in measured]
     if rules.metrics and not names:
-        raise SelectionError(f"--metrics {','.join(rules.metrics)}: no campaign measured any of them.")
+        raise SelectionError(
+            f"--metrics {','.join(rules.metrics)}: no campaign measured any of them{suggestion(rules.metrics[0], measured)}"
+        )
     return names or [name for name in measured if better_direction(name) is not Direction.NONE]
 
 

@@ -59,10 +59,10 @@ def several(sides: Sequence[Sequence[Path]], *, by: Sequence[str] = ()) -> list[
 
 def _opened(places: Sequence[Path]) -> list[Place | Side]:
     if not places:
-        raise ResultsError(f"A side is empty: name {ACCEPTED}.")
+        raise ResultsError(f"a side is empty; name {ACCEPTED}")
     if len({os.path.realpath(place) for place in places}) < len(places):
         raise ResultsError(
-            "The same folder or file is named twice on a side, so its runs would count twice; name it once."
+            "the same folder or file is named twice on a side, so its runs would count twice; name it once"
         )
     return [_place(place) for place in places]
 
@@ -113,9 +113,9 @@ def _place(place: Path) -> Place | Side:
             raise Unreadable("it is JSON, but not from pytest-benchmark")
         return pytest_benchmark.read(place, document)
     except FileNotFoundError:
-        raise ResultsError(f"{place} does not exist: name {ACCEPTED}.") from None
+        raise ResultsError(f"{place}: there is no such file or folder; name {ACCEPTED}") from None
     except (OSError, ValueError) as error:
-        raise ResultsError(f"{place} cannot be compared: {reading.reason(error)}. Name {ACCEPTED}.") from None
+        raise ResultsError(f"{place}: cannot be compared: {reading.reason(error)}; name {ACCEPTED}") from None
 
 
 def _csv_file(place: Path, content: bytes) -> Place:

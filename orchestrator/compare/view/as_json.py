@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # The first entry of the document, which identifies it.
 KIND = "tunebench comparison"
 
+_WRITES_ONE = "tunebench compare BASE NEW --output comparison.json"
+
 # The largest file that is read. 10,000 experiments of five runs per side take about 60 MiB.
 BYTES = 256 * reading.MIB
 
@@ -38,11 +40,10 @@ def load(path: Path) -> Comparison:
     try:
         return parse(reading.read_json(path, limit=BYTES))
     except FileNotFoundError:
-        command = "tunebench compare BASE NEW --output comparison.json"
-        raise ResultsError(f"{path} does not exist; `{command}` writes such a file.") from None
+        raise ResultsError(f"{path}: there is no such file; `{_WRITES_ONE}` writes one") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ResultsError(f"{path} is not a comparison: {reason}.") from None
+        raise ResultsError(f"{path}: this is not a comparison: {reason}; `{_WRITES_ONE}` writes one") from None
 
 
 def parse(document: Any) -> Comparison:
@@ -59,7 +60,8 @@ def parse(document: Any) -> Comparison:
         comparison = _adapter().validate_python({name: value for name, value in document.items() if name != "kind"})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:400]) from None
+        why = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {why}"[:400]) from None
     _refuse_odd_numbers(comparison)
     return comparison
 

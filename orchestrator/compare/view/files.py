@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from orchestrator.compare.view import as_json, as_markdown, as_svg, page
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, remedy, suggestion
 from orchestrator.files import reading, writing
 
 # Suffix of a file → its form.
@@ -40,7 +40,7 @@ def form(path: Path) -> str:
     """Return the form that a file's suffix requests. Raise OrchestratorError for an unknown suffix."""
     name = FORMS.get(path.suffix.lower())
     if name is None:
-        raise OrchestratorError(f"--output {path}: unknown suffix; use one of {', '.join(FORMS)}.")
+        raise OrchestratorError(f"--output {path}: unknown suffix {path.suffix!r}{suggestion(path.suffix, FORMS)}")
     return name
 
 
@@ -48,9 +48,9 @@ def refuse_foreign(path: Path) -> None:
     """Raise OrchestratorError if a file cannot be written: no folder, an unknown suffix, or a foreign file in its place."""
     form(path)
     if not path.parent.is_dir():
-        raise OrchestratorError(f"--output {path}: there is no folder {path.parent}; make it first.")
+        raise OrchestratorError(f"--output {path}: there is no folder {path.parent}; make it first")
     if (path.exists() or path.is_symlink()) and not _is_ours(path):
-        raise OrchestratorError(f"--output {path}: another file is there; give another name, or move that file.")
+        raise OrchestratorError(f"--output {path}: another file is there; give another name, or move that file")
 
 
 def write(path: Path, text: str) -> None:
@@ -61,7 +61,7 @@ def write(path: Path, text: str) -> None:
             refuse_foreign(path)
             writing.replace(path, text)
     except OSError as error:
-        raise OrchestratorError(f"--output {path}: {error.strerror or error}.") from None
+        raise OrchestratorError(f"--output {path}: {error.strerror or error}; {remedy(error)}") from None
 
 
 def _is_ours(path: Path) -> bool:

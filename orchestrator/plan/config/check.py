@@ -127,10 +127,11 @@ def sentence(item: Any, model: type[BaseModel]) -> str:
     if kind in ("enum", "literal_error"):
         allowed = re.findall("'([^']*)'", context["expected"])
         return f"{name}: {value} is not allowed{suggestion(item['input'], allowed)}"
-    return f"{name}: {value} is invalid; write {_allowed(kind, context, item['msg'])}"
+    return f"{name}: {value} is invalid; write {allowed_by(kind, context, item['msg'])}"
 
 
-def _allowed(kind: str, context: Mapping[str, Any], pydantic_message: str) -> str:
+def allowed_by(kind: str, context: Mapping[str, Any], pydantic_message: str) -> str:
+    """Return in words what the broken rule `kind` of pydantic allows."""
     bounds = {"greater_than": "above", "greater_than_equal": "from", "less_than_equal": "up to"}
     if kind in bounds:
         bound = next(iter(context.values()))

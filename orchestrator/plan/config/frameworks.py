@@ -136,7 +136,7 @@ def _unknown_trainers(document: Document, names: tuple[str, ...]) -> Iterator[Pr
     for index, name in enumerate(names):
         if name not in TRAINERS and name not in known_trainers():  # only the second look-up loads other packages
             message = f"trainers: unknown trainer {name!r}{suggestion(name, known_trainers())}"
-            yield document.problem(("trainers", index), " ".join([message, *load_problems()]))
+            yield document.problem(("trainers", index), ". ".join([message, *load_problems()]))
 
 
 def _digest(value: Any) -> str:

@@ -73,9 +73,9 @@ def write_starter(file: Path, *, script: Path | None = None) -> None:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
-        raise ResultsError(f"{file} exists and was not changed; name another file") from None
+        raise ResultsError(f"{file}: the file exists and was not changed; name another file") from None
     except OSError as error:
-        raise ResultsError(f"{file} cannot be written: {error.strerror}; name another file") from None
+        raise ResultsError(f"{file}: cannot be written: {error.strerror}; name another file") from None
 
 
 def _for_script(file: Path, script: Path, *, name: str) -> str:

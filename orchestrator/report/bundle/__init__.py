@@ -73,7 +73,9 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
     root = reading.resolved(Store.resume(folder).root)
     if reading.resolved(output or Path.cwd()).is_relative_to(root):
         place = output or "the current folder"
-        raise OrchestratorError(f"{place} is in the results folder, which contains only results; name another --output")
+        raise OrchestratorError(
+            f"{place}: this is in the results folder, which contains only results; name another file with --output"
+        )
     contents = [*survey(root)]
     pieces = [entry for entry in contents if isinstance(entry, Piece)]
     known = gather(announced(pieces, "looking for names", whole_logs=whole_logs, say=say), whole_logs=whole_logs)

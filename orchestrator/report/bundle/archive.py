@@ -43,7 +43,7 @@ def archive(file: BinaryIO, *, folder: str) -> Iterator[Add]:
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """Open a new file, which gets its name only when it is complete. Raise OrchestratorError if a file of that name exists."""
-    refusal = OrchestratorError(f"{path} exists, and nothing is overwritten; name another file with --output")
+    refusal = OrchestratorError(f"{path}: the file exists, and nothing is overwritten; name another file with --output")
     if os.path.lexists(path):
         raise refusal
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")

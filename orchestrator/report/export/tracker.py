@@ -121,7 +121,7 @@ def outside_of_results(folder: Path) -> Path:
     absolute = resolved(folder)
     around = next((parent for parent in (absolute, *absolute.parents) if results_folder.is_ours(parent)), None)
     if around is not None:
-        raise OrchestratorError(f"{folder} is in the results folder {around}; name another folder with --dest")
+        raise OrchestratorError(f"{folder}: this is in the results folder {around}; name another folder with --dest")
     return folder
 
 

@@ -115,7 +115,7 @@ def _names(roots: Sequence[Path]) -> list[str]:
         names = ["/".join(path.parts[-depth:]) for path in paths]
         if len(set(names)) == len(paths):
             return names
-    raise ResultsError("A results folder is named twice; name each folder once.")
+    raise ResultsError("a results folder is named twice; name each folder once")
 
 
 def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[list[Row], list[str]]:
@@ -126,9 +126,7 @@ def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[l
             framework_arguments[name] = framework_arguments.get(name, frozenset()) | names
         return read, warnings
     if not root.is_dir():
-        raise ResultsError(
-            f"{root}: there is no such folder; name a results folder, which `tunebench run --results` made"
-        )
+        raise ResultsError(f"{root}: there is no such folder; name a results folder, which `tunebench run` made")
     reference_root = reference_folder.find(root)
     if reference_root is not None and not (root / "suite.json").exists():
         read, warnings = reference_folder.read(reference_root)
@@ -156,10 +154,10 @@ def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
     try:
         groups, warnings = csv_file.read(reading.read_bytes(file, limit=reading.LOG_BYTES))
     except (OSError, ValueError) as error:
-        raise ResultsError(f"{file} is not a CSV file of results: {reading.reason(error)}") from None
+        raise ResultsError(f"{file}: this is not a CSV file of results: {reading.reason(error)}") from None
     if csv_file.has_means(groups):
         raise ResultsError(
-            f"{file} has means over repeats; give raw_summary.csv of the same folder instead, which has the runs"
+            f"{file}: this file has means over repeats; give raw_summary.csv of the same folder instead, which has the runs"
         )
     read = []
     for number, group in enumerate(groups, start=1):

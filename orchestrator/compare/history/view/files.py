@@ -45,12 +45,12 @@ def refuse_foreign(folder: Path) -> None:
     absolute = folder.absolute()
     results = next((place for place in (absolute, *absolute.parents) if results_folder.is_ours(place)), None)
     if results is not None:
-        raise ResultsError(f"{folder} is inside the results folder {results}; name another folder with --output")
+        raise ResultsError(f"{folder}: this is inside the results folder {results}; name another folder with --output")
     if folder.exists() and not folder.is_dir():
-        raise ResultsError(f"{folder} is not a folder; name another folder with --output")
+        raise ResultsError(f"{folder}: this is not a folder; name another folder with --output")
     if folder.is_dir() and any(folder.iterdir()) and not is_history(folder / JSON):
         raise ResultsError(
-            f"{folder} has files, but no history that tunebench wrote; name another folder with --output"
+            f"{folder}: this folder has files, but no history that tunebench wrote; name another folder with --output"
         )
 
 
