@@ -57,7 +57,7 @@ class CompareOptions:
     ] = None
     by: By = None
     ignore: Annotated[
-        list[str] | None, Option(help="Facts of the environment that are allowed to differ (gpu, data…), or all.")
+        list[str] | None, Option(help="Facts of the environment that are allowed to differ, such as gpu,data, or all.")
     ] = None
     metrics: Annotated[list[str] | None, Option(help="Metrics to judge, separated by commas: NAME or NAME:higher.")] = (
         None

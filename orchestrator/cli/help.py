@@ -49,18 +49,19 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "run": (
         "tunebench run scenarios.yaml --dry-run",
-        "tunebench run scenarios.yaml --scenario lora --axis per_device_train_batch_size=1,2,4",
+        "tunebench run scenarios.yaml --axis optim=adamw_torch,sgd",
         "tunebench run scenarios.yaml --retry-failed oom_cuda",
     ),
-    "status": ("tunebench status results --watch",),
+    "status": ("tunebench status results", "tunebench status results --watch"),
+    "cancel": ("tunebench cancel results",),
     "report": (
         "tunebench report results --baseline none",
         "tunebench report results --pivot framework_config,num_gpus:tokens_per_s",
     ),
-    "show": ("tunebench show 4f1c --results results",),
+    "show": ("tunebench show first-tiny-llama.none --results results",),
     "compare": (
         "tunebench compare old/results new/results",
-        "tunebench compare old/results new/results --output comparison.json --output verdict.svg",
+        "tunebench compare old/results new/results --output comparison.json",
     ),
     "rerun": ("tunebench rerun --from comparison.json --dry-run",),
     "history": ("tunebench history nightly/* --output trends",),
@@ -68,8 +69,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "export": ("tunebench export results --to tensorboard",),
     "doctor": ("tunebench doctor --python ~/other/bin/python",),
     "monitor": ("tunebench monitor --once",),
-    "init": ("tunebench init mine.yaml --script train.py",),
-    "list": ("tunebench list metrics",),
+    "init": ("tunebench init scenarios.yaml", "tunebench init mine.yaml --script train.py"),
+    "list": ("tunebench list metrics", "tunebench list frameworks scenarios.yaml"),
+    "schema": ("tunebench schema > scenarios.schema.json",),
 }
 
 

@@ -132,7 +132,8 @@ class RunOptions(SuiteOptions):
         bool, Option("--no-data-processing", help="Use the data that an earlier call prepared; prepare nothing.")
     ] = False
     retry_failed: Annotated[
-        str | None, Option(metavar="[KIND,…]", help="Repeat failed runs of these kinds, or all failed runs.")
+        str | None,
+        Option(metavar="[KINDS]", help="Repeat failed runs of these kinds, separated by commas, or all failed runs."),
     ] = None
     fail_fast: Annotated[
         bool,
