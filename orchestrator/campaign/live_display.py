@@ -29,7 +29,7 @@ STYLES = {Status.OK: "green", Status.CANCELLED: "yellow"}
 class Progress:
     """A context manager. Pass its `on_event` to `run_benchmark`. A terminal shows the status that the `readers` read.
 
-    `labels` maps an experiment's id to the values that distinguish the experiment, if the id does not show these values.
+    `labels` maps an experiment's id to the values that distinguish the experiment, if its readable part does not show them.
     """
 
     def __init__(
@@ -83,15 +83,16 @@ class Progress:
     def _ended_line(self, jobs: Sequence[Job], record: RunRecord) -> Text:
         """Return the line for a run that ended: its number among the due runs, its status, its cause and its speed.
 
-        The experiment is named by the readable part of its id. The whole id is shown only if several experiments share this part.
+        The experiment is named by the readable part of its id. If several experiments share this part, the values that distinguish
+        them follow, then the hash of the id.
         """
         counted = self._due.intersection(jobs)
         self._ended |= counted
         line = Text(f"{len(self._ended)}/{len(self._ended | self._due)} " if counted else "")
         line.append(str(record.status), style=STYLES.get(record.status, "red"))
         label = self.labels.get(record.experiment_id, "")
-        name = record.experiment_id if label else record.experiment_id.rpartition("-")[0]
-        line.append(f" {name} r{record.repeat}{label and f'  {label}'}  {record.wall_s:.1f} s")
+        name, _, digits = record.experiment_id.rpartition("-")
+        line.append(f" {name} r{record.repeat}{label and f'  {label} ({digits})'}  {record.wall_s:.1f} s")
         if record.kind:
             line.append(f"  {record.kind}: {record.cause}")
         if record.status is Status.OK:

@@ -17,6 +17,7 @@ from orchestrator.plan.config.scenario_checks import wrong_argument
 from orchestrator.plan.config.suite import canonical_frameworks
 from orchestrator.plan.data import local_model
 from orchestrator.records import Experiment, Text
+from orchestrator.records.experiment import ids_named
 from orchestrator.trainers.argument_values import names
 
 # Keys of a scenario that `--set KEY=VALUE` can change; `arguments` and `env` can only be set part by part.
@@ -232,8 +233,7 @@ def _matching(option: str, words: Iterable[tuple[str, str]], values: Mapping[str
 
 
 def _cell(word: str, ids: Collection[str]) -> str:
-    """Return the id that equals this word, else the only id that contains this word."""
-    matches = [word] if word in ids else [id for id in ids if word in id]
+    matches = ids_named(word, ids)
     if not matches:
         raise SelectionError(f"--cell {word}: no experiment's id contains it{suggestion(word, ids)}")
     if len(matches) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -17,6 +17,19 @@ AT_LEAST_STEPS = 10
 
 # The form of an experiment's id. Such an id is one word in a shell and a valid folder name on any disk, but never a path.
 SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,250}")
+
+
+def ids_named(word: str, ids: Iterable[str]) -> list[str]:
+    """Return the ids that a user means by a word: the id that equals it, else the only id with this readable part, else the ids
+    that contain it.
+
+    So `a.gpus1` is a name, even if there is `a.gpus16`, too.
+    """
+    every = list(ids)
+    named = [name for name in every if name.rpartition("-")[0] == word]
+    if word in every:
+        return [word]
+    return named if len(named) == 1 else [name for name in every if word in name]
 
 
 def as_items(value: Text) -> Sequence[str]:

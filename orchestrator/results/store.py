@@ -22,7 +22,7 @@ from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import is_utf8, quoted, with_bytes
 from orchestrator.files.redaction import redact, redact_file
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunFolder, RunRecord, dump, load
-from orchestrator.records.experiment import SAFE_ID
+from orchestrator.records.experiment import SAFE_ID, ids_named
 from orchestrator.records.run_folder import EXPERIMENT_FILE
 from orchestrator.results import experiment_file, requested
 from orchestrator.results.claims import Clock, our_clock, remove_unfinished, state
@@ -196,9 +196,9 @@ class Store:
         return list(dict.fromkeys(name for name in names if isinstance(name, str)))
 
     def find(self, word: str) -> str:
-        """Return the id that equals this word, else the only id that contains it. Raise ResultsError if no id or several ids do."""
+        """Return the only id that `ids_named` finds for this word. Raise ResultsError if it finds none or several."""
         ids = self.ids()
-        matches = [word] if word in ids else [name for name in ids if word in name]
+        matches = ids_named(word, ids)
         if len(matches) == 1:
             return matches[0]
         shown = ", ".join((matches or ids)[:MOST_IDS]) + (", …" if len(matches or ids) > MOST_IDS else "")

@@ -151,7 +151,7 @@ def test_the_plan_as_a_table(call: Call, file: Path, golden: Golden, width: int)
     golden(f"cli/plan-{width}.txt", plain(out, file.parent))
 
 
-def test_names_that_would_look_alike_when_cut_are_on_a_second_line(call: Call, tmp_path: Path) -> None:
+def test_names_that_would_look_alike_when_cut_have_a_line_of_their_own(call: Call, tmp_path: Path) -> None:
     (tmp_path / "frameworks").mkdir()
     names = [f"a-long-name-of-a-configuration-{number}" for number in (1, 2)]
     entries = [{"shortname": name, "filename": "same.yaml"} for name in names]
@@ -161,9 +161,9 @@ def test_names_that_would_look_alike_when_cut_are_on_a_second_line(call: Call, t
     scenario = {"name": "s", "framework_config": names, "arguments": {"model_name_or_path": models, "max_steps": 20}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump({"scenarios": [{**scenario, "device": "cpu"}]}))
     wide, narrow = (call("plan", tmp_path / "s.yaml", width=width)[1].splitlines() for width in (160, 64))
-    assert wide[2].split() == ["id", "framework", "model", "GPUs", "state"]
-    assert narrow[2].split() == ["id", "GPUs", "state"] and narrow[3].rstrip() == "  framework · model"
-    assert [line.strip() for line in narrow[5:12:2]] == [f"{name} · {model}" for model in models for name in names]
+    assert wide[2].split() == ["framework", "model", "GPUs", "id", "state"]
+    assert narrow[2].rstrip() == "framework · model" and narrow[3].split() == ["GPUs", "id", "state"]
+    assert [line.rstrip() for line in narrow[4:12:2]] == [f"{name} · {model}" for model in models for name in names]
 
 
 def test_the_plan_as_commands(call: Call, file: Path, golden: Golden) -> None:

@@ -298,13 +298,13 @@ def test_a_plan_of_96_cells_for_a_box_that_is_not_here(call: Call, golden: Calla
 
 def test_in_80_columns_the_names_of_a_plan_are_whole_and_the_state_is_last(call: Call) -> None:
     _, out, _ = call("plan", PLAN_96, "--assume", "8xH100", width=80)
-    same, _, header, names, *lines = (line.rstrip() for line in out.splitlines())
-    assert same.startswith("Same for all: ") and names == "  framework · model · arguments"
-    assert header.split() == ["id", "GPUs", "batch", "memory", "GPU-hours", "state"]
+    same, _, names, header, *lines = (line.rstrip() for line in out.splitlines())
+    assert same.startswith("Same for all: ") and names == "framework · model · arguments"
+    assert header.split() == ["GPUs", "batch", "memory", "GPU-hours", "id", "state"]
     rows = [f"{first} {second}" for first, second in zip(lines[:192:2], lines[1:192:2], strict=True)]
     assert lines[192].startswith("96 experiments") and all(len(line) <= 80 for line in lines[:192])
-    assert len(set(rows)) == 96 and all(re.match(r"[0-9a-f]{12} ", row) for row in rows)
-    assert rows[-1].endswith("does not fit   bnb-nf4 · config:llama-3-70b · max_seq_len=8192")
+    assert len(set(rows)) == 96 and all(re.search(r" [0-9a-f]{12}  ", row) for row in rows)
+    assert rows[-1].startswith("bnb-nf4 · config:llama-3-70b · max_seq_len=8192 ") and rows[-1].endswith("does not fit")
 
 
 @pytest.mark.parametrize(

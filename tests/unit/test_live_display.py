@@ -63,7 +63,7 @@ def test_a_line_has_the_values_that_distinguish_its_experiment(tmp_path: Path) -
         for one in both:
             own = Job(experiment_id=one.id, repeat=1, attempt=1, run_dir=tmp_path / one.id)
             progress.on_event(ended(own))
-    assert told.getvalue().splitlines() == [f"ok s-{rows}-0123456789ab r1  rows={rows}  2.5 s" for rows in "12"]
+    assert told.getvalue().splitlines() == [f"ok s-{rows} r1  rows={rows} (0123456789ab)  2.5 s" for rows in "12"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from factories.claimed_runs import ELSEWHERE, changed, claimed, named, of_another_host, of_the_dead
-from factories.results import ended, failed, stored
+from factories.results import ended, experiment, failed, stored
 from factories.run_folders import write_steps
 from rich.console import Console
 
@@ -26,6 +26,7 @@ from orchestrator.errors import ResultsError
 from orchestrator.executors import FakeExecutor
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Job, Reason, Repeats, RunRecord, Status
+from orchestrator.records.experiment import ids_named
 from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
 
@@ -253,6 +254,18 @@ def test_words_name_experiments_by_a_part_that_no_other_has(store: Store) -> Non
         chosen(store, ["full"])
     with pytest.raises(ResultsError, match=f"there is no experiment 'nothing'. Allowed: {A.id}, {B.id}, {C.id}"):
         chosen(store, ["nothing"])
+
+
+def test_the_readable_part_of_an_id_is_a_name_even_if_others_begin_with_it() -> None:
+    ids = ["s-m.gpus1-000000000000", "s-m.gpus16-000000000000", "t-m-000000000000", "t-m-111111111111"]
+    assert ids_named("s-m.gpus1", ids) == ids[:1] == ids_named(ids[0], ids)
+    assert ids_named("s-m.gpus", ids) == ids[:2] and ids_named("t-m", ids) == ids[2:] and ids_named("x", ids) == []
+
+
+def test_experiments_with_one_readable_part_have_the_values_that_distinguish_them(tmp_path: Path) -> None:
+    both = [experiment(id=f"s-m.gpus1-{rows * 12}", arguments={"rows": rows, "seed": "4"}) for rows in "12"]
+    status = Reader(Store(stored(tmp_path / "results", *((one, []) for one in both)))).look()
+    assert text_of(status, 80).splitlines()[-2:] == [f"  {one.id}  1×  rows={one.arguments['rows']}" for one in both]
 
 
 def test_only_the_chosen_ones_are_looked_at(store: Store) -> None:

@@ -13,7 +13,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +28,7 @@ from orchestrator.campaign.status.experiment import (
 )
 from orchestrator.campaign.status.time_left import Expectation, Span, Work
 from orchestrator.machine.stop_signals import StopSignals
+from orchestrator.plan.view.labels import labels
 from orchestrator.records import Job
 from orchestrator.results.folder import SUITE_FILE
 from orchestrator.results.store import Store
@@ -44,7 +45,7 @@ class CampaignStatus:
     """The state of a campaign at the time `seen_at` (seconds since the epoch). Its experiments are in the requested order.
 
     `left_s` is an estimate of the seconds until everything is done; None if unknown. `warnings` has a sentence for each file that
-    cannot be read.
+    cannot be read. `labels` maps an experiment's id to the values that distinguish it, if the id does not show them.
     """
 
     root: Path
@@ -52,6 +53,7 @@ class CampaignStatus:
     experiments: tuple[ExperimentStatus, ...]
     left_s: float | None
     warnings: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, state: RepeatState) -> tuple[RepeatStatus, ...]:
         return tuple(repeat for repeat in self.repeats() if repeat.state is state)
@@ -85,6 +87,7 @@ class Reader:
         self._spans: tuple[Span, ...] = ()
         self._due: tuple[Work, ...] = ()
         self._expected: Sequence[Job] | None = None
+        self._labels: Mapping[str, str] = {}
 
     def expect(self, jobs: Iterable[Job]) -> None:
         """Count these runs as due until they begin. The files do not show that a call with retries is going to start them."""
@@ -111,7 +114,14 @@ class Reader:
             experiments=known,
             left_s=self._left_s(known, now),
             warnings=(*(warning for follower in followers for warning in follower.warnings), *_damaged_steps(known)),
+            labels=self._labels_of(known),
         )
+
+    def _labels_of(self, known: Sequence[ExperimentStatus]) -> Mapping[str, str]:
+        experiments = [status.experiment for status in known]
+        if self._labels.keys() != {experiment.id for experiment in experiments}:
+            self._labels = labels(experiments)
+        return self._labels
 
     def _find(self) -> None:
         """List the experiments again if the folder that contains them may have changed."""

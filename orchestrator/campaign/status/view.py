@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -101,9 +101,9 @@ def _shown(line: Text) -> Text:
 def _lines(status: CampaignStatus, title: str) -> Iterator[_Line]:
     yield 0, headline(status, title=title)
     yield from _left_out(status.experiments)
-    running = [line for repeat in status.of(RepeatState.RUNNING) for line in _running(repeat, status.seen_at)]
+    running = [line for repeat in status.of(RepeatState.RUNNING) for line in _running(repeat, status)]
     yield from _section("running", running, rows=2 * ROWS)
-    yield from _section("failed", _failed(status.of(RepeatState.FAILED)))
+    yield from _section("failed", _failed(status))
     yield from _section(
         "lost (the next `tunebench run` records and repeats these runs)", _gone(status, RepeatState.LOST)
     )
@@ -111,7 +111,7 @@ def _lines(status: CampaignStatus, title: str) -> Iterator[_Line]:
         "silent, on another host or for another user (if they are gone, `tunebench run --take-over` repeats them here)"
     )
     yield from _section(silent, _gone(status, RepeatState.SILENT))
-    yield from _section("pending", _pending(status.of(RepeatState.PENDING)))
+    yield from _section("pending", _pending(status))
     yield from _section("cannot be read", ((1, Text(warning, style="yellow")) for warning in status.warnings))
 
 
@@ -156,17 +156,26 @@ def _section(heading: str, every: Iterable[_Line], *, rows: int = ROWS) -> Itera
         yield 1, Text(f"… and {len(lines) - rows} more line(s); --json prints all", style="dim")
 
 
-def _name(status: RepeatStatus) -> str:
-    return f"{status.experiment_id} r{status.repeat}" + (f"-t{status.attempt}" if status.attempt > 1 else "")
+def _name(repeat: RepeatStatus, labels: Mapping[str, str]) -> str:
+    run = f"r{repeat.repeat}" + (f"-t{repeat.attempt}" if repeat.attempt > 1 else "")
+    return _labelled(repeat.experiment_id, run, labels)
 
 
-def _running(status: RepeatStatus, now: float) -> Iterator[_Line]:
-    yield 1, Text(f"{status.experiment_id} r{status.repeat}-t{status.attempt}", style="cyan")
-    parts = [doing(status.activity)] if status.activity else []
-    if status.since is not None:
-        parts.append(f"since {_clock(status.since, now)} ({seconds(max(0.0, now - status.since))})")
-    if status.owner is not None:
-        parts.append(f"{status.owner.host}, process {status.owner.pid}")
+def _labelled(experiment_id: str, runs: str, labels: Mapping[str, str]) -> str:
+    """Return the id and the runs. If other experiments have the same readable part, also return the values that distinguish it."""
+    label = labels.get(experiment_id)
+    return f"{experiment_id} {runs}" + (f"  {label}" if label else "")
+
+
+def _running(repeat: RepeatStatus, status: CampaignStatus) -> Iterator[_Line]:
+    now = status.seen_at
+    name = _labelled(repeat.experiment_id, f"r{repeat.repeat}-t{repeat.attempt}", status.labels)
+    yield 1, Text(name, style="cyan")
+    parts = [doing(repeat.activity)] if repeat.activity else []
+    if repeat.since is not None:
+        parts.append(f"since {_clock(repeat.since, now)} ({seconds(max(0.0, now - repeat.since))})")
+    if repeat.owner is not None:
+        parts.append(f"{repeat.owner.host}, process {repeat.owner.pid}")
     yield 2, Text(SEPARATOR.join(parts))
 
 
@@ -202,13 +211,13 @@ def _clock(moment: float, now: float) -> str:
     return time.strftime("%H:%M:%S" if then[:3] == today[:3] else "%Y-%m-%d %H:%M:%S", then)
 
 
-def _failed(failed: Iterable[RepeatStatus]) -> Iterator[_Line]:
+def _failed(status: CampaignStatus) -> Iterator[_Line]:
     """Yield a line for each experiment and cause, because repeats mostly fail for the same cause."""
     alike: dict[tuple[str, str, str | None], list[str]] = defaultdict(list)
-    for status in failed:
-        alike[status.experiment_id, _why(status), status.cause].append(f"r{status.repeat}")
+    for repeat in status.of(RepeatState.FAILED):
+        alike[repeat.experiment_id, _why(repeat), repeat.cause].append(f"r{repeat.repeat}")
     for (experiment_id, kind, cause), repeats in alike.items():
-        line = Text(f"{experiment_id} {' '.join(repeats)}  ")
+        line = Text(f"{_labelled(experiment_id, ' '.join(repeats), status.labels)}  ")
         line.append(kind, style="red")
         first = (cause or "").strip().splitlines()[:1]
         yield 1, line.append(f": {first[0]}" if first else "")
@@ -221,17 +230,17 @@ def _why(repeat: RepeatStatus) -> str:
 def _gone(status: CampaignStatus, state: RepeatState) -> Iterator[_Line]:
     for repeat in status.of(state):
         owner = f"process {repeat.owner.pid} on {repeat.owner.host}" if repeat.owner else "owner unknown"
-        yield 1, Text(f"{_name(repeat)}  {owner}")
+        yield 1, Text(f"{_name(repeat, status.labels)}  {owner}")
 
 
-def _pending(pending: Iterable[RepeatStatus]) -> Iterator[_Line]:
+def _pending(status: CampaignStatus) -> Iterator[_Line]:
     """Yield a line for each experiment: the number of its pending runs, and the repeats that have failed before."""
     by_experiment: dict[str, list[RepeatStatus]] = defaultdict(list)
-    for repeat in pending:
+    for repeat in status.of(RepeatState.PENDING):
         by_experiment[repeat.experiment_id].append(repeat)
     for experiment_id, repeats in by_experiment.items():
         again = [f"r{repeat.repeat} again ({_why(repeat)} before)" for repeat in repeats if repeat.attempt > 1]
-        line = Text(f"{experiment_id}  {len(repeats)}×")
+        line = Text(_labelled(experiment_id, f" {len(repeats)}×", status.labels))
         yield 1, line.append(f"  {', '.join(again)}" if again else "", style="dim")
 
 
@@ -240,12 +249,12 @@ def changes(before: CampaignStatus, after: CampaignStatus) -> Iterator[str]:
     earlier = {(one.experiment_id, one.repeat, one.state, one.attempt) for one in before.repeats()}
     for one in after.repeats():
         if (one.experiment_id, one.repeat, one.state, one.attempt) not in earlier:
-            yield _change(one)
+            yield _change(one, after.labels)
     yield from (f"cannot be read: {warning}" for warning in after.warnings if warning not in before.warnings)
 
 
-def _change(repeat: RepeatStatus) -> str:
-    name = _name(repeat)
+def _change(repeat: RepeatStatus, labels: Mapping[str, str]) -> str:
+    name = _name(repeat, labels)
     if repeat.state is RepeatState.RUNNING and repeat.owner is not None:
         return f"running {name}  {repeat.owner.host}, process {repeat.owner.pid}"
     if repeat.state is RepeatState.PENDING and repeat.status is not None:

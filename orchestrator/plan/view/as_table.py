@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # most plans need no forecast
 
 ROWS_SHOWN = 200
 HEADINGS = (
-    *("id", "scenario", "framework", "model", "arguments", "GPUs", "batch", "times", "trainer", "memory", "GPU-hours"),
+    *("scenario", "framework", "model", "arguments", "GPUs", "batch", "times", "trainer", "memory", "GPU-hours", "id"),
     "state",
 )
 NAMES = ("scenario", "framework", "model", "arguments", "trainer")
@@ -33,7 +33,7 @@ IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
 # Columns whose values often have equal beginnings, such as config:llama-1b or max_seq_len=2048.
 ENDS_DIFFER = frozenset({"model", "arguments"})
 GAP, MIN_WIDTH = "  ", 4
-# If a column of names would be cut to fewer characters than this, its names go onto a second line.
+# If a column of names would be cut to fewer characters than this, the names have a line of their own.
 READABLE = 8
 GOOD_STATES, BOLD, YELLOW = ("ready", "runs"), Style(bold=True), Style(color="yellow")
 
@@ -42,7 +42,7 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     """Return the first 200 experiments, one per row, for a terminal of `width` columns. A forecast (`outlook`) adds columns.
 
     Values that are the same in all rows appear once, above the table. If names would be cut until they look alike or cannot be
-    read, each row has its names on a second line.
+    read, each row has two lines: its names, then its other values.
     """
     shown = plan.experiments[:ROWS_SHOWN]
     axes = distinguishing(shown, but=IN_COLUMNS)
@@ -58,14 +58,16 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     needs = {name: max(cell_len(row[name]) for row in (header, *rows)) for name in header}
     flexible = FLEXIBLE - {"memory", "state"} if outlook and outlook.elsewhere else FLEXIBLE
     widths = _fitted(needs, flexible, width)
-    below = [name for name in NAMES if name in needs] if _are_unclear(rows, needs, widths) else []
-    if below:
-        widths = _fitted({name: need for name, need in needs.items() if name not in below}, flexible, width)
+    above = [name for name in NAMES if name in needs] if _are_unclear(rows, needs, widths) else []
+    indent = [Segment(GAP)] if above else []
+    if above:
+        others = {name: need for name, need in needs.items() if name not in above}
+        widths = _fitted(others, flexible, width - len(GAP))
     # Each row is a finished line, because rich takes many times as long to lay out a table.
-    segments = [*_line(header, widths, style=BOLD, of_state=BOLD), *_names(header, below, width, style=BOLD)]
+    segments = [*_names(header, above, width, style=BOLD), *indent, *_line(header, widths, style=BOLD, of_state=BOLD)]
     for row in rows:
+        segments += [*_names(row, above, width), *indent]
         segments += _line(row, widths, of_state=None if row["state"] in GOOD_STATES else YELLOW)
-        segments += _names(row, below, width)
     same = ", ".join(f"{name} {rows[0][name]}" for name in HEADINGS if name in constant and rows[0][name])
     return Group(*([Line(f"Same for all: {same}\n")] if same else []), Segments(segments))
 
@@ -91,14 +93,14 @@ def _are_unclear(rows: Sequence[Mapping[str, str]], needs: Mapping[str, int], wi
     return False
 
 
-def _names(row: Mapping[str, str], below: Sequence[str], width: int, *, style: Style | None = None) -> list[Segment]:
-    """Return the lines below a row: its full names, with as many names on a line as fit. Return no lines if `below` is empty."""
+def _names(row: Mapping[str, str], above: Sequence[str], width: int, *, style: Style | None = None) -> list[Segment]:
+    """Return the lines above a row: its full names, with as many names on a line as fit. Return no lines if `above` is empty."""
     lines: list[str] = []
-    for text in (row[name] for name in below if row[name]):
+    for text in (row[name] for name in above if row[name]):
         if lines and cell_len(f"{lines[-1]} · {text}") <= width:
             lines[-1] += f" · {text}"
         else:
-            lines.append(f"{GAP}{text}")
+            lines.append(text)
     return [part for line in lines for part in (Segment(line, style), Segment.line())]
 
 
