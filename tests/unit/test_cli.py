@@ -113,22 +113,35 @@ def test_the_help_loads_nothing_heavy() -> None:
 ENDS = {"monitor": (0, 1), "doctor": (0, 1), "compare": (0, 4)}
 
 
-def test_the_examples_of_the_help_run_as_they_are(call: Call, tmp_path: Path) -> None:
-    """In the order of the journey: a scenario file, its experiments in a results folder, a comparison."""
-    (tmp_path / "train.py").touch()
-    lines = [line for names in help.COMMANDS.values() for name in names for line in help.EXAMPLES[name]]
+def carry_out(call: Call, folder: Path, lines: list[str]) -> None:
+    """Give the commands in this order. A campaign is not started: its results folder is made after `init`."""
     for line in lines:
-        words = shlex.split(line.partition(" > ")[0])[1:]
-        if words[0] == "plan" and not (tmp_path / "old").exists():
-            planned = expand(load_suite(tmp_path / "scenarios.yaml"), Selection(), Machine()).experiments
-            for folder in ("results", "old/results", "new/results", "nightly/results"):
-                (tmp_path / folder).parent.mkdir(exist_ok=True)
-                stored(tmp_path / folder, *((one, [ended(one, 1, tokens_per_s=100.0)]) for one in planned))
+        words = shlex.split(line.partition(" > ")[0], comments=True)[1:]
+        if words[0] == "plan" and not (folder / "old").exists():
+            planned = expand(load_suite(folder / words[1]), Selection(), Machine()).experiments
+            for name in ("results", "old/results", "new/results", "nightly/results"):
+                (folder / name).parent.mkdir(exist_ok=True)
+                stored(folder / name, *((one, [ended(one, 1, tokens_per_s=100.0)]) for one in planned))
         if words[0] in ("export", "status") and words[-1] in ("tensorboard", "--watch"):
             continue  # it needs another package, or it waits for the runs
         words = [each for word in words for each in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
         code, _, err = call(*words, *(["--dry-run"] if words[0] == "run" and "--dry-run" not in words else []))
         assert code in ENDS.get(words[0], (0,)), f"{line}: {err}"
+
+
+def test_the_examples_of_the_help_run_as_they_are(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    carry_out(
+        call, tmp_path, [line for names in help.COMMANDS.values() for name in names for line in help.EXAMPLES[name]]
+    )
+
+
+def test_the_commands_of_the_readme_run_as_they_are(call: Call, tmp_path: Path) -> None:
+    for name in ("docs", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    lines = re.findall(r"^tunebench .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(lines) >= 7
+    carry_out(call, tmp_path, lines)
 
 
 def test_many_warnings_that_differ_by_numbers_alone_are_one(capsys: pytest.CaptureFixture[str]) -> None:

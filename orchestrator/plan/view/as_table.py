@@ -68,7 +68,9 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     for row in rows:
         segments += [*_names(row, above, width), *indent]
         segments += _line(row, widths, of_state=None if row["state"] in GOOD_STATES else YELLOW)
-    same = ", ".join(f"{name} {rows[0][name]}" for name in HEADINGS if name in constant and rows[0][name])
+    same = ", ".join(
+        f"{name} {rows[0][name]}" for name in HEADINGS if name in constant and rows[0][name] not in ("", "-")
+    )
     return Group(*([Line(f"Same for all: {same}\n")] if same else []), Segments(segments))
 
 
