@@ -24,7 +24,8 @@ print("timestamp, name, index, memory.used [MiB]", flush=True)
 for reading in range(10000):
     for device in (0, 1):
         used = 100 + device if not os.path.exists(os.path.join(folder, "running")) else 4100 + device * 11
-        print(f"2026/11/21 12:00:00.000, NVIDIA X, {{device}}, {{used}} MiB", flush=True)
+        now = time.strftime("%Y/%m/%d %H:%M:%S.000")
+        print(f"{{now}}, NVIDIA X, {{device}}, {{used}} MiB", flush=True)
     time.sleep(0.05)
 """
 

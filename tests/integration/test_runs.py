@@ -286,9 +286,7 @@ def test_repeats_go_on_until_they_agree_in_rounds_over_all_experiments(store):
     assert order == [1, 1, 2, 2, 3, 3, 4, 5]
     assert len(summary.records) == 8
     assert store.plan(many) == ()
-    (said,) = campaign.remarks(
-        Plan(experiments=tuple(many), collapsed=(), notes=()), store, summary, since=0.0, retry=NO_RETRY
-    )
+    (said,) = campaign.remarks(Plan(experiments=tuple(many), collapsed=(), notes=()), store, summary, retry=NO_RETRY)
     assert re.search(
         r"-b-.*: after 5 runs, the most that repeats: allows, the speed is known within ±\d+\.\d%; the target \(within:\) is 0.01$",
         said,
