@@ -157,6 +157,14 @@ def test_every_chart_is_drawn_from_a_file_without_a_sound(browser: Browser, fold
         assert seen.wrong == []
 
 
+def test_charts_out_of_sight_are_drawn_without_scrolling(browser: Browser, folder: Path) -> None:
+    with opened(browser, folder) as (page, seen):
+        for name in CHARTS:
+            page.locator(f"#chart-{name} .plot[aria-busy=false] .main-svg").first.wait_for(timeout=20_000)
+        assert page.evaluate("scrollY") == 0
+        assert seen.wrong == []
+
+
 def test_a_choice_draws_another_view_in_every_chart_that_has_it(page: Page) -> None:
     draw_all(page)
     selects = {name: page.locator(f"#chart-{name} select").first for name in ("throughput", "memory", "time")}

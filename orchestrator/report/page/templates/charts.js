@@ -1,5 +1,5 @@
 "use strict";
-// Draws the charts: one view of each, when the chart becomes visible, in the colours of the theme.
+// Draws the charts: one view of each, in the colours of the theme. Charts in sight are drawn first, the others when the page is idle.
 // The figure of a view is JSON for Plotly, in which a colour "@name" is the custom property --name of the style sheet.
 
 const LEGEND_LINE_PX = 21;
@@ -239,6 +239,15 @@ const inSight = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "400px" });
 charts.forEach((chart) => inSight.observe(chart.place));
+
+// The charts out of sight are drawn one after the other, so that a picture of the whole page has them. Between two of them, the page
+// answers its reader. Safari cannot say when a page is idle.
+const whenIdle = window.requestIdleCallback ?? ((call) => setTimeout(call, 200));
+function drawNext() {
+  const next = charts.find((chart) => !chart.drawn);
+  if (next) next.draw().then(() => whenIdle(drawNext));
+}
+whenIdle(drawNext);
 
 theme.listeners.push(() => charts.filter((chart) => chart.drawn).forEach((chart) => chart.draw()));
 
