@@ -378,7 +378,12 @@ def test_no_word_of_a_chart_is_cut_or_covered(browser: Browser, folder: Path, tm
             assert page.evaluate(CUT) == []
             assert page.evaluate(COVERED) == []
             assert page.evaluate(ON_AXIS) == []
+            assert page.evaluate(SCROLLED) == []
 
+
+# Plotly gives a legend that has too little space a scroll bar.
+SCROLLED = """() => [...document.querySelectorAll('.plot .scrollbar')].filter((bar) => bar.getBoundingClientRect().height > 0)
+  .map((bar) => bar.closest('figure').id)"""
 
 ON_AXIS = """() => [...document.querySelectorAll('#chart-tradeoff .plot')].flatMap((plot) => {
   const field = plot.querySelector('.nsewdrag').getBoundingClientRect();

@@ -355,6 +355,17 @@ def test_the_stages_of_a_run_fill_its_wall_time(stages: dict[str, float], rest: 
     assert found[parts.REST] == pytest.approx(rest, abs=1e-6 * wall)
 
 
+def test_stages_have_no_colour_of_a_configuration(known: list[Cell]) -> None:
+    traces = [trace for view in parts.wall_time(known, "Model").views for trace in view.figure["data"]]
+    looks = {
+        (bar["name"], bar["marker"]["color"], bar["marker"]["pattern"]["shape"])
+        for bar in traces
+        if bar["type"] == "bar"
+    }
+    assert len(looks) == len({look[1:] for look in looks}) == len(parts.STAGES) + 1
+    assert not {colour for _, colour, _ in looks} & {colours.colour(place) for place in range(colours.COLOURS)}
+
+
 def test_a_stage_that_is_not_known_is_no_zero() -> None:
     assert parts.stages_of(replace(CELL, numbers={"startup_s": 2.0})) == {"starting (imports)": 2.0}
 
@@ -660,6 +671,8 @@ def test_colours_stand_out_from_what_they_are_on(name: str) -> None:
     theme = themes()[name]
     for place in range(colours.COLOURS):
         assert contrast(theme[colours.colour(place)[1:]], theme["paper"]) >= 3, place
+    for tone in colours.TONES:
+        assert contrast(theme[tone[1:]], theme["paper"]) >= 3, tone
     for word in ("ink", "muted", "accent", "bad", "warn", "good"):
         for ground in ("paper", "raised"):
             assert contrast(theme[word], theme[ground]) >= 4.5, (word, ground)

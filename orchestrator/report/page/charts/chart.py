@@ -86,7 +86,10 @@ def layout(
         "margin": {"l": 12, "r": 12, "t": above, "b": 12},
         "minreducedheight": 16,  # without this, the title of the axis covers the ticks if there is only one bar
         "showlegend": legend,
-        "legend": {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"},
+        "legend": {
+            **{"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"},
+            "maxheight": 1,  # without this, a legend that is higher than half of the drawing gets a scroll bar
+        },
         "hovermode": "closest",
         "xaxis": {**axis, "title": axis_title(x_title)},
         "yaxis": {**axis, "title": axis_title(y_title)},

@@ -22,6 +22,9 @@ PATTERNS = ("", "/", ".", "\\", "x", "-", "|")
 # The opacity of the lightest of several series of one colour.
 _LIGHTEST = 0.45
 
+# The tones of the stages of a run. They are grey, because a colour stands for a configuration.
+TONES = ("@stage-0", "@stage-1", "@stage-2")
+
 INK, MUTED, GRID, PAPER, SHADE, BAD = "@ink", "@muted", "@grid", "@paper", "@shade", "@bad"
 
 
@@ -54,6 +57,6 @@ def in_doubt(doubts: Sequence[bool]) -> dict[str, object]:
     return {"shape": shapes, "fillmode": "overlay", "fgcolor": PAPER, "fgopacity": 0.75, "size": 7, "solidity": 0.45}
 
 
-def bar(place: int) -> dict[str, object]:
-    """Return the marker of a series of bars."""
-    return {"color": colour(place), "pattern": pattern(place), "line": {"width": 0}}
+def stage(tone: int, pattern_place: int) -> dict[str, object]:
+    """Return the marker of the bars of one stage: a grey tone with a pattern, so that two tones are enough for neighbours."""
+    return {"color": TONES[tone], "pattern": pattern(pattern_place), "line": {"width": 1, "color": PAPER}}

@@ -41,6 +41,8 @@ STAGES = {
     MEASURING: "steady_s",
 }
 REST = "the rest (launching, pauses, ending)"
+# The tone and the pattern of each stage. Neighbours differ in the tone, and the measurement is the darkest.
+_LOOKS = dict(zip((*STAGES, REST), ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2)), strict=True))
 
 
 def memory(cells: Sequence[Cell], facet: str, *, gpu_bytes: Mapping[Key, float]) -> Chart:
@@ -151,7 +153,7 @@ def _time_view(at: tuple[str, ...], rows: Sequence[Cell]) -> View:
     names, split = row_names(rows), [stages_of(cell) for cell in rows]
     stages = [name for name in (*STAGES, REST) if any(name in parts for parts in split)]
     totals = [sum(parts.values()) for parts in split]
-    traces = [_stage_bars(place, name, rows, split) for place, name in enumerate(stages)]
+    traces = [_stage_bars(name, rows, split) for name in stages]
     words = [for_plotly(seconds(total)) for total in totals]
     end = max(totals, default=0.0) or 1.0
     figure = row_figure(
@@ -174,8 +176,7 @@ def _time_view(at: tuple[str, ...], rows: Sequence[Cell]) -> View:
     return View(at=at, figure=figure, summary=summary, columns=("row", *stages, "total"), rows=tuple(table))
 
 
-def _stage_bars(place: int, name: str, rows: Sequence[Cell], split: Sequence[Mapping[str, float]]) -> Trace:
+def _stage_bars(name: str, rows: Sequence[Cell], split: Sequence[Mapping[str, float]]) -> Trace:
     values = {row: stages[name] for row, stages in enumerate(split) if name in stages}
     hover = [lines_for_plotly([rows[row].name, f"{name}: {seconds(value)}"]) for row, value in values.items()]
-    style = {} if name != REST else {"color": colours.MUTED}
-    return row_bars(name, values, hover, marker=colours.bar(place) | style)
+    return row_bars(name, values, hover, marker=colours.stage(*_LOOKS[name]))

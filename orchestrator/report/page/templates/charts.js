@@ -156,11 +156,13 @@ function colourOf(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-/** The number of lines of Plotly's legend: one if all names fit, else columns as wide as the longest name. */
-function legendLines(data, layout, width) {
+/** The number of lines of Plotly's legend: one if all names fit, else columns as wide as the longest name. The legend is as wide as
+ *  the plot, which the names of rows make narrower. */
+function legendLines(data, layout, outer) {
   if (!layout.showlegend) return 0;
   const pen = document.createElement("canvas").getContext("2d");
   pen.font = `${layout.font.size}px ${layout.font.family}`;
+  const width = outer - Math.max(0, ...(layout.yaxis.ticktext ?? []).map((name) => pen.measureText(name).width));
   const named = data.filter((trace) => trace.showlegend !== false).map((trace) => pen.measureText(trace.name).width + 56);
   if (named.reduce((sum, length) => sum + length, 0) <= width) return 1;
   return Math.ceil(named.length / Math.max(1, Math.floor(width / Math.max(...named))));
@@ -187,13 +189,13 @@ function painted(figure, width) {
   layout.paper_bgcolor = clear;
   layout.plot_bgcolor = clear;
   layout.legend.traceorder = "normal";
+  if (narrow && figure.narrow.ticktext) layout.yaxis.ticktext = figure.narrow.ticktext;
   const legend = LEGEND_LINE_PX * legendLines(data, layout, width - 24);
   layout.height += legend;
   layout.margin = { ...layout.margin, t: layout.margin.t + legend };
   layout.dragmode = narrow ? false : "zoom";
   if (narrow) {
     layout.margin = { ...layout.margin, l: 4, r: 4 };
-    if (figure.narrow.ticktext) layout.yaxis.ticktext = figure.narrow.ticktext;
     if (figure.narrow.range) layout.xaxis.range = figure.narrow.range;
     layout.xaxis.nticks = 4;
     Object.assign(layout.xaxis, figure.narrow.xaxis);
