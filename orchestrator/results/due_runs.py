@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from orchestrator.records import Experiment, JobState, Repeats, RunRecord, Status
-from orchestrator.results.contents import StoredRun
+from orchestrator.results.contents import StoredExperiment, StoredRun
 
 FAILURES = (Status.FAILED, Status.TIMEOUT, Status.STALLED, Status.INVALID)
 # The runs must agree in the first of these metrics that any run has. A run without this metric has no value: for example, it had no
@@ -63,8 +63,8 @@ def due_runs(
     last run `is_due_again`. `wanted` returns the number of repeats of an experiment.
     """
     due = can_run(experiments)
-    last = {e.id: {run.job.repeat: run for run in runs[e.id] if not run.is_failed_surplus(e)} for e in due}
-    repeats = {e.id: wanted(e, [run.record for run in last[e.id].values() if run.record]) for e in due}
+    last = {e.id: _last_runs(e, runs[e.id]) for e in due}
+    repeats = {e.id: _wanted(e, last[e.id]) for e in due}
     for repeat in range(1, max(repeats.values(), default=0) + 1):
         this_round = [experiment_id for experiment_id, count in repeats.items() if count >= repeat]
         random.Random(f"{seed}:{repeat}").shuffle(this_round)
@@ -74,6 +74,25 @@ def due_runs(
                 yield experiment_id, repeat, 1
             elif is_due_again(run, retry):
                 yield experiment_id, repeat, run.job.attempt + 1
+
+
+def shortfall(stored: StoredExperiment) -> tuple[int, int] | None:
+    """Return the number of repeats that are done, and the number that is requested. Return None if no run is due."""
+    if not can_run([stored.experiment]):
+        return None
+    last = _last_runs(stored.experiment, stored.runs)
+    count = _wanted(stored.experiment, last)
+    kept = [run for repeat, run in last.items() if 1 <= repeat <= count and not is_due_again(run, NO_RETRY)]
+    return None if len(kept) == count else (sum(run.state is JobState.ENDED for run in kept), count)
+
+
+def _last_runs(experiment: Experiment, runs: Iterable[StoredRun]) -> dict[int, StoredRun]:
+    """Return the last run of each repeat."""
+    return {run.job.repeat: run for run in runs if not run.is_failed_surplus(experiment)}
+
+
+def _wanted(experiment: Experiment, last: Mapping[int, StoredRun]) -> int:
+    return wanted(experiment, [run.record for run in last.values() if run.record])
 
 
 def is_due_again(run: StoredRun, retry: Retry) -> bool:

@@ -9,8 +9,8 @@ from factories.results import BASE, ended, failed, job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.records import Experiment, JobState, Repeats, RunRecord
-from orchestrator.results.contents import StoredRun
+from orchestrator.records import Experiment, JobState, Reason, Repeats, RunRecord, Status
+from orchestrator.results.contents import StoredExperiment, StoredRun
 from orchestrator.results.due_runs import (
     NO_RETRY,
     Retry,
@@ -18,6 +18,7 @@ from orchestrator.results.due_runs import (
     due_runs,
     half_width,
     is_due_again,
+    shortfall,
     wanted,
     without_cold_first,
 )
@@ -100,6 +101,40 @@ def test_a_failed_repeat_above_a_lowered_max_is_not_tried_again() -> None:
     stored = [StoredRun(job=job(one.repeat), state=JobState.ENDED, record=one) for one in records]
     for experiment, due in ((ADAPTIVE, [(BASE.id, 5, 2), (BASE.id, 6, 1)]), (lowered, [])):
         assert list(due_runs([experiment], {BASE.id: stored}, seed=0, retry=Retry(failed=True))) == due
+
+
+@pytest.mark.parametrize(
+    ("records", "experiment", "expected"),
+    [
+        ([], BASE, (0, 3)),
+        (runs(100.0, 110.0), BASE, (2, 3)),
+        (runs(100.0, 110.0, 90.0), BASE, None),
+        ([*runs(100.0, 110.0), failed(BASE, 3)], BASE, None),  # no call repeats a failure by itself
+        ([*runs(100.0, 110.0), replace(failed(BASE, 3), status=Status.CANCELLED)], BASE, (2, 3)),
+        (runs(100.0, 110.0), replace(BASE, skip=Reason(kind="batch", text="no")), None),
+        ([ended(BASE, 9, tokens_per_s=100.0)], BASE, (0, 3)),
+        (runs(100.0, 100.0, 100.0), replace(BASE, repeats=2), None),
+        (runs(100.0, 150.0, 90.0), ADAPTIVE, (3, 4)),
+    ],
+)
+def test_a_shortfall_counts_what_the_next_call_would_run(
+    records: list[RunRecord], experiment: Experiment, expected: tuple[int, int] | None
+) -> None:
+    ended_runs = tuple(StoredRun(job=job(one.repeat), state=JobState.ENDED, record=one) for one in records)
+    stored = StoredExperiment(experiment=experiment, runs=ended_runs)
+    assert shortfall(stored) == expected
+    assert bool(expected) == bool(list(due_runs([experiment], {BASE.id: ended_runs}, seed=0)))
+
+
+def test_a_run_that_goes_on_is_neither_done_nor_due() -> None:
+    states = (JobState.ENDED, JobState.RUNNING, JobState.LOST)
+    records = (*runs(100.0), None, None)
+    stored = tuple(
+        StoredRun(job=job(number), state=state, record=record)
+        for number, (state, record) in enumerate(zip(states, records, strict=True), start=1)
+    )
+    assert shortfall(StoredExperiment(experiment=BASE, runs=stored)) == (1, 3)
+    assert shortfall(StoredExperiment(experiment=replace(BASE, repeats=2), runs=stored[:2])) is None
 
 
 # A cold first run

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("notebook")
     liger = replace(BASE, id="full-liger-1", framework=Framework(name="liger", digest="1"))
     base = replace(BASE, id="full-base-1", framework=Framework(name="baseline", digest="0"))
-    broken = replace(BASE, id="full-broken-1", framework=Framework(name="sdpa", digest="2"))
+    broken = replace(BASE, id="full-broken-1", framework=Framework(name="sdpa", digest="2"), repeats=1)
     numbers: dict[str, float | int | str | None] = {
         "peak_allocated_bytes": 2**33, "steps": 40, "train_loss": 2.5, "gpu_device_name": "H100"
     }  # fmt: skip

@@ -549,6 +549,21 @@ def test_highlights_are_shown_by_what_they_are(table: ResultsTable, campaign: Pa
     assert ids == ["a", "b c"]
 
 
+def test_experiments_with_fewer_runs_than_were_asked_for_are_named_with_what_to_do(tmp_path: Path) -> None:
+    whole, short = (replace(BASE, id=f"full-{name}-{name * 12}", model=name) for name in "ab")
+    root = stored(
+        tmp_path / "r",
+        (whole, [ended(whole, n, tokens_per_s=1.0) for n in (1, 2, 3)]),
+        (short, [ended(short, n, tokens_per_s=1.0) for n in (1, 3)]),
+    )
+    (said,) = [one for one in highlights(load([root])) if "fewer runs" in one.text]
+    assert (said.kind, said.experiments) == (HighlightKind.WARNING, (short.id,))
+    assert (
+        "(no framework on b with 1 CPU process: 2 of 3); the same `tunebench run` with the same --results" in said.text
+    )
+    assert said.text in page_of(load([root]), [root])
+
+
 def test_an_empty_folder_makes_a_page(tmp_path: Path) -> None:
     root = stored(tmp_path / "results", (BASE, []))
     page = page_of(load([root]), [root])

@@ -223,9 +223,12 @@ def test_a_csv_file_of_runs_gives_the_findings_of_its_folder(call: Call, results
     file = tmp_path / "saved by a spreadsheet.csv"
     file.write_text((results / "raw_summary.csv").read_text().replace(",True", ",TRUE").replace(",False", ",FALSE"))
     code, shown, said = call(file)
-    of_folder = call(results, "--format", "markdown")[1]
+    of_folder = call(results, "--format", "markdown")[1].splitlines(keepends=True)
     assert code == 0 and "wrote" not in shown + said
-    assert call(file, "--format", "markdown")[1] == of_folder
+    known = [
+        line for line in of_folder if "fewer runs than were asked for" not in line
+    ]  # a file of runs cannot say this
+    assert len(known) == len(of_folder) - 1 and call(file, "--format", "markdown")[1] == "".join(known)
     code, shown, _ = call(file, "--output", tmp_path / "page", "--format", "html")
     assert code == 0 and (tmp_path / "page" / "report.html").stat().st_size > 10_000
 

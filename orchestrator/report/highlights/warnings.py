@@ -49,6 +49,7 @@ def warnings(known: Known) -> Iterator[Highlight]:
     yield from (_doubted(known, kind, rows[kind]) for kind in _OTHERS if rows[kind])
     if rows[DoubtKind.PACKED]:
         yield _packed(known, rows[DoubtKind.PACKED])
+    yield from _short(known)
 
 
 def _other_loss(known: Known, words: str, row: int) -> Highlight:
@@ -91,3 +92,16 @@ def _doubted(known: Known, kind: DoubtKind, rows: Sequence[int]) -> Highlight:
     names = listed([known.names.whole(row) for row in rows])
     text = f"{counted(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so no speed is claimed{_ADVICE.get(kind, '')}: {names}"
     return known.sentence(HighlightKind.WARNING, text, rows)
+
+
+def _short(known: Known) -> Iterator[Highlight]:
+    """Yield a sentence about the experiments with fewer runs than requested, if there are any."""
+    short = {row: counts for row, counts in enumerate(known.table.shortfalls) if counts}
+    if short:
+        names = listed([f"{known.names.whole(row)}: {done} of {count}" for row, (done, count) in short.items()])
+        have = "has" if len(short) == 1 else "have"
+        text = (
+            f"{counted(len(short), 'experiment')} {have} fewer runs than were asked for ({names}); the same `tunebench run` with "
+            "the same --results carries out only the missing runs"
+        )
+        yield known.sentence(HighlightKind.WARNING, text, list(short))

@@ -21,7 +21,7 @@ from orchestrator.files.printable_text import counted
 from orchestrator.records import Caveat, CaveatKind, JobState, Status
 from orchestrator.results import gc_pause, neighbour_cost
 from orchestrator.results.contents import StoredExperiment
-from orchestrator.results.due_runs import without_cold_first
+from orchestrator.results.due_runs import shortfall, without_cold_first
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, references, rows
 from orchestrator.results.table.aggregate import BY_RATIO, LOGGED, Cell, compared, over_repeats
@@ -47,9 +47,9 @@ class ResultsTable:
     The columns are those of docs/metrics.md in reading order. `warnings` are sentences about runs, and about files that cannot be
     read. With several folders, the column `results` has the folder of the row. `arguments` has the columns that are arguments of
     the trainer. `framework_arguments` has the columns that each framework configuration sets. For each row of `experiments`,
-    `caveats` has the caveats of its repeats that ended ok, and `baselines` has the references of its scenario. `baseline` has the
-    references that `--baseline` names for all experiments. `neighbour_cost` is the slowdown that `--parallel auto` measured, as
-    a difference of logarithms.
+    `caveats` has the caveats of its repeats that ended ok, and `baselines` has the references of its scenario. `shortfalls` has
+    its numbers of done and of requested repeats if runs are due, else None. `baseline` has the references that `--baseline` names
+    for all experiments. `neighbour_cost` is the slowdown that `--parallel auto` measured, as a difference of logarithms.
     """
 
     runs: pd.DataFrame
@@ -60,6 +60,7 @@ class ResultsTable:
     caveats: tuple[tuple[Caveat, ...], ...] = ()
     baseline: tuple[Reference, ...] = ()
     baselines: tuple[tuple[Reference, ...], ...] = ()
+    shortfalls: tuple[tuple[int, int] | None, ...] = ()
     arguments: frozenset[str] = frozenset()
     framework_arguments: Mapping[str, frozenset[str]] = field(default_factory=dict)
     neighbour_cost: float | None = None
@@ -102,6 +103,7 @@ def of_rows(
         warnings=(*warnings, *foreign_rows.formulas(all_rows)),
         caveats=tuple(tuple(c for row in _ok(_last_tries(group)) for c in row.warnings) for group in _groups(all_rows)),
         baselines=tuple(references.of_scenario(group[0].baseline, arguments) for group in _groups(all_rows)),
+        shortfalls=tuple(group[0].shortfall for group in _groups(all_rows)),
         arguments=arguments,
         framework_arguments=framework_arguments or {},
     )
@@ -181,7 +183,8 @@ def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
     kept = {record.repeat for record in without_cold_first(stored.experiment.adaptive, last.values())}
     is_cold = [record.repeat not in kept and record is last[record.repeat] for _, record, _ in ended]
     found = [_as_cold(row) if cold else row for (_, _, row), cold in zip(ended, is_cold, strict=True)]
-    return found or [foreign_rows.sound(rows.of_plan(stored.experiment, state))]
+    found = found or [foreign_rows.sound(rows.of_plan(stored.experiment, state))]
+    return [replace(row, shortfall=shortfall(stored)) for row in found]
 
 
 def _as_cold(row: Row) -> Row:

@@ -37,7 +37,7 @@ class Row:
     The keys of the first four parts differ, so that all of them can be columns of one row. `ranks` has a row for each training
     process, `devices` a row for each GPU. `baseline` maps an axis to the reference value that the experiment is compared with.
     `given` maps the column of an argument to its value, because a list and a text may have the same cell. It is empty for a row of
-    a file that has only cells.
+    a file that has only cells. `shortfall` is that of the experiment (`due_runs.shortfall`).
     """
 
     facts: Mapping[str, Value]
@@ -50,6 +50,7 @@ class Row:
     baseline: Mapping[str, Text | None] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, Text] = field(default_factory=dict)
+    shortfall: tuple[int, int] | None = None
 
     def flat(self) -> dict[str, Value]:
         return {**self.facts, **self.outcome, **self.arguments, **self.measured}

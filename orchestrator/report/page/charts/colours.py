@@ -22,7 +22,7 @@ PATTERNS = ("", "/", ".", "\\", "x", "-", "|")
 # The opacity of the lightest of several series of one colour.
 _LIGHTEST = 0.45
 
-# The tones of the stages of a run. They are grey, because a colour stands for a configuration.
+# The tones of the stages of a run. They are grey, because colours are for configurations.
 TONES = ("@stage-0", "@stage-1", "@stage-2")
 
 INK, MUTED, GRID, PAPER, SHADE, BAD = "@ink", "@muted", "@grid", "@paper", "@shade", "@bad"
