@@ -21,6 +21,7 @@ import pytest
 
 from orchestrator.report.highlights import highlights
 from orchestrator.report.page import report_page
+from orchestrator.results.table.baseline import with_baseline
 from orchestrator.results.table.load import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -57,8 +58,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return with_page(made_campaigns.campaign(tmp_path_factory.mktemp("b") / "r", chosen, repeats=2, series=8))
 
 
-def with_page(root: Path) -> Path:
-    table = load([root])
+def with_page(root: Path, *baseline: str) -> Path:
+    table = with_baseline(load([root]), baseline) if baseline else load([root])
     page = report_page(table, roots=[root], highlights=highlights(table))
     (root / "report.html").write_text(page, encoding="utf-8")
     return root
@@ -405,6 +406,21 @@ COVERED = """() => [...document.querySelectorAll('.plot')].filter((plot) => {
   const [legend, field, tick, title] = ['.legend', '.gridlayer', '.xtick', '.g-xtitle .xtitle'].map(place);
   return (legend && field && legend.bottom > field.top + 1) || (tick && title && tick.bottom > title.top + 1);
 }).map((plot) => plot.closest("figure").id)"""
+
+
+@pytest.mark.parametrize(("scheme", "viewport"), [("light", WIDE), ("dark", WIDE), ("light", PHONE)])
+def test_shaded_ratios_can_be_read(browser: Browser, tmp_path: Path, scheme: str, viewport: dict[str, int]) -> None:
+    chosen = list(
+        made_campaigns.experiments(("baseline", "liger", "bnb-nf4"), tuple(made_campaigns.MODELS)[:1], (1, 2))
+    )
+    root = with_page(made_campaigns.campaign(tmp_path / "r", chosen, repeats=2), "baseline")
+    with opened(browser, root, color_scheme=scheme, viewport=viewport) as (page, seen):
+        better, worse = (page.locator(f"#experiments td[data-label=speed-up].{side}") for side in ("better", "worse"))
+        assert (better.count(), worse.count()) == (2, 2)
+        grounds = "cells => cells.map((cell) => getComputedStyle(cell).backgroundColor)"
+        assert len({*better.evaluate_all(grounds), *worse.evaluate_all(grounds)}) == 4
+        assert serious(page) == []
+        assert seen.wrong == []
 
 
 def test_more_than_six_models_are_a_map_with_all_their_names(

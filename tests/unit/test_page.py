@@ -272,6 +272,35 @@ def test_neighbours_alone_do_not_make_a_cell_grey() -> None:
     assert found == ["", "not steady, packed"]
 
 
+def shades_of(table: ResultsTable) -> dict[str, list[float | None]]:
+    data = table_data.of(table, {}, folders.Folders(roots={}), detail_bytes=0).data
+    return {column["name"]: column["shades"] for column in data["columns"] if "shades" in column}
+
+
+def test_ratios_are_shaded_by_their_value_and_what_is_not_claimed_is_not() -> None:
+    busy = Caveat(kind=CaveatKind.BUSY_HOST, detail="x")
+    base = Made(runs=speeds(100.0, 102.0, peak_allocated_bytes=1000))
+    fast = Made(framework="fast", runs=speeds(200.0, 204.0, peak_allocated_bytes=2000))
+    slow = Made(framework="slow", runs=speeds(50.0, 51.0, peak_allocated_bytes=500))
+    near = Made(framework="near", runs=speeds(101.0, 103.0))
+    found = shades_of(with_baseline(made_table(base, fast, slow, near), ["baseline"]))
+    assert found == {
+        "speedup": [0.0, 1.0, -1.0, pytest.approx(0.014, abs=0.002)],
+        "memory_ratio": [0.0, -1.0, 1.0, None],
+    }
+    doubted = with_baseline(made_table(base, replace(fast, warnings=(busy,)), slow), ["baseline"])
+    assert shades_of(doubted) == {"speedup": [0.0, None, -1.0], "memory_ratio": [0.0, -1.0, 1.0]}
+    of_base = with_baseline(made_table(replace(base, warnings=(busy,)), fast), ["baseline"])
+    assert shades_of(of_base)["speedup"] == [None, None]
+    data = table_data.of(of_base, {}, folders.Folders(roots={}), detail_bytes=0).data
+    assert data["withheld"] == {1: "its baseline is in doubt"}
+
+
+def test_a_small_gain_has_a_faint_shade() -> None:
+    table = with_baseline(made_table(Made(runs=speeds(100.0)), Made(framework="b", runs=speeds(105.0))), ["baseline"])
+    assert shades_of(table)["speedup"] == [0.0, pytest.approx(0.22)]
+
+
 def test_what_to_choose_from_leaves_out_what_is_in_doubt() -> None:
     not_level = Caveat(kind=CaveatKind.NOT_LEVEL, detail="its last 20 steps are slower")
     needs = [{"tokens_per_s": speed, "peak_allocated_bytes": 2**31} for speed in (100.0, 104.0)]

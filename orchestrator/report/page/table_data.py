@@ -7,17 +7,18 @@ details first, and a note says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log2
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.measure.metrics import DASH, Metric, Show, Where, columns, metric
+from orchestrator.measure.metrics import DASH, Direction, Metric, Show, Where, columns, metric
 from orchestrator.measure.metrics import shown as forms
 from orchestrator.report.page.charts.chart_data import SPEEDS, Key
 from orchestrator.report.page.folders import Folders, command, files, link, log_ends
 from orchestrator.report.page.runs import NUMBERS, Run
 from orchestrator.report.page.texts import one_line, rounded, shown
-from orchestrator.results.table.baseline import ENERGY, MEMORIES, STEADY_SPEEDS, WHOLE_SPEEDS
+from orchestrator.results.table.baseline import ENERGY, MEMORIES, STEADY_SPEEDS, WHOLE_SPEEDS, pairs_of, shown_ranks
 from orchestrator.results.table.column_choice import Numbers, choose, column, for_people, varying
 from orchestrator.results.table.doubts import doubts, forbid_claim
 
@@ -40,6 +41,11 @@ _SPEEDS = (
     *(*SPEEDS, *(f"{name}_per_gpu" for name in SPEEDS), *STEADY_SPEEDS, *WHOLE_SPEEDS, ENERGY),
     *("speedup", "scaling_efficiency", "mfu", "hfu", "tflops_per_s_per_gpu", "steps_per_s", "energy_per_token_j"),
 )
+# The columns whose cells are shaded by their value, and the least ratio that has the full shade. Without it, noise would be as
+# colourful as a gain.
+_SPEEDUP = "speedup"
+_SHADED = (_SPEEDUP, "memory_ratio")
+FULL_SHADE = 1.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,10 +95,13 @@ def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders,
     frame = frame.head(MOST_ROWS)
     space, numbers = _Space(bytes=detail_bytes), _numbers_of_runs(runs)
     details = _details(frame, runs, folders, space, numbers)
+    doubted, withheld = _doubts(table, len(frame)), _withheld(table)
+    unclaimed = {*withheld, *(row for row, doubt in enumerate(doubted) if doubt)}
     data = {
         "rows": len(frame),
-        "columns": [_column(frame, name) | {"hidden": name not in visible} for name in names],
-        "doubts": _doubts(table, len(frame)),
+        "columns": [_column(frame, name, unclaimed) | {"hidden": name not in visible} for name in names],
+        "doubts": doubted,
+        "withheld": withheld,
         "filters": [name for name in _FILTERS if name in names],
         "sticky": _STICKY,
         "ids": [str(value) for value in column(frame, "id")],
@@ -119,6 +128,18 @@ def _doubts(table: ResultsTable, height: int) -> list[str]:
     ]
 
 
+def _withheld(table: ResultsTable) -> dict[int, str]:
+    """Return for each row without a claim about its speed-up the reason, which may be a doubt about the other experiment."""
+    pairs, doubted, numbers = pairs_of(table), doubts(table), Numbers(table.experiments)
+    ranks = shown_ranks(pairs)
+    of_base = {True: "its baseline is in doubt", False: "the comparison is in doubt"}
+    return {
+        pair.new: of_base[forbid_claim(doubted, numbers, pair.base)]
+        for pair in pairs
+        if pair.in_doubt and pair.match.rank == ranks[pair.new]
+    }
+
+
 def _notes(rows: int, height: int, left_out: int, without: int, folders: Folders) -> Iterator[str]:
     if height < rows:
         yield f"The page has room for {height:,} of {rows:,} rows; benchmarks.csv has all rows."
@@ -130,17 +151,27 @@ def _notes(rows: int, height: int, left_out: int, without: int, folders: Folders
         yield "The page covers several results folders, so files are named, not linked."
 
 
-def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
+def _column(frame: pd.DataFrame, name: str, unclaimed: Collection[int]) -> dict[str, Any]:
     known, values = metric(name), column(frame, name)
     head = {"name": name, "label": one_line(known.label), "title": one_line(_title(known)), "speed": name in _SPEEDS}
     if str(frame[name].dtype) in ("Int64", "Float64"):
         numbers = [value if isinstance(value, (int, float)) else None for value in values]
         form = known.show if known.show is not Show.TEXT else Show.NUMBER
         texts = [DASH if number is None else forms.text(number, form) for number in numbers]
+        if name in _SHADED:
+            head["shades"] = _shades(numbers, known.direction, unclaimed if name == _SPEEDUP else ())
         if f"{name}_low" in frame:
             head["after"] = [*map(_interval, *(column(frame, f"{name}{end}") for end in ("", "_low", "_high")))]
         return head | {"raw": [_number(number) for number in numbers], "shown": texts}
     return head | in_words(None if value is None else shown_word(name, value) for value in values)
+
+
+def _shades(ratios: Sequence[float | None], better: Direction, unclaimed: Collection[int]) -> list[float | None]:
+    """Return the shade of each ratio, from -1 (worst) to 1 (best); None for a missing ratio and for a row without a claim."""
+    sign = 1 if better is Direction.HIGHER else -1
+    logs = {row: sign * log2(ratio) for row, ratio in enumerate(ratios) if ratio and ratio > 0 and row not in unclaimed}
+    reach = max(log2(FULL_SHADE), *map(abs, logs.values())) if logs else 1.0
+    return [rounded(logs[row] / reach, digits=2) if row in logs else None for row in range(len(ratios))]
 
 
 def in_words(cells: Iterable[str | None]) -> dict[str, Any]:

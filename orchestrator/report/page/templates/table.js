@@ -254,13 +254,24 @@ class Table {
     return this.open.has(row) ? [line, this.detail(row, columns.length + 1)] : [line];
   }
 
-  /** A cell. A speed that is in doubt is grey, and an empty speed-up says why it is empty. */
+  /** Why nothing is claimed about a speed: a doubt about this row, or about the row that it is compared with. */
+  doubt(column, row) {
+    if (!column.speed) return "";
+    return this.data.doubts[row] || (column.name === "speedup" && this.data.withheld?.[row]) || "";
+  }
+
+  /** A cell. A speed that is in doubt is grey, and an empty speed-up says why it is empty. A ratio is shaded by its value. */
   cell(column, row) {
     const text = this.shown(column, row);
     const bad = column.name === "status" && !["ok", "skipped", "pending", "running"].includes(text);
-    const doubt = column.speed ? this.data.doubts[row] : "";
+    const doubt = this.doubt(column, row);
     const cell = element("td", { className: bad ? "status-bad" : column.raw ? "number" : text.length > 36 ? "words" : "word" });
     cell.dataset.label = column.label;
+    const shade = column.shades?.[row];
+    if (shade) {
+      cell.classList.add(shade > 0 ? "better" : "worse");
+      cell.style.setProperty("--shade-of", `${Math.round(60 * Math.abs(shade))}%`);
+    }
     if (doubt) {
       cell.classList.add("doubted");
       cell.title = `In doubt: ${doubt}`;
