@@ -105,6 +105,8 @@ def numbers(experiment: Experiment, chance: random.Random) -> dict[str, float | 
         "tokens_per_s_per_gpu": a_gpu,
         "step_time_s": 2048 * batch / a_gpu,
         "steps_per_s": a_gpu / (2048 * batch),
+        "data_wait_share": 0.01 * factor,
+        "gpu_utilization": 0.98 - 0.03 * factor,
         "steady_steps": 39,
         "discarded_steps": 1,
         "first_step_s": 1.3 + chance.random(),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 IN_CI = bool(os.environ.get("CI"))
-CHARTS = ("throughput", "memory", "tradeoff", "scaling", "steps", "devices", "energy", "time", "balance")
+CHARTS = ("throughput", "why", "memory", "tradeoff", "scaling", "steps", "devices", "energy", "time", "balance")
 WIDE, PHONE = {"width": 1400, "height": 900}, {"width": 390, "height": 844}
 USABLE_S, PATIENCE_MS = 5.0, 90_000
 

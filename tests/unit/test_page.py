@@ -24,7 +24,7 @@ from orchestrator.files.printable_text import counted
 from orchestrator.records import Caveat, CaveatKind
 from orchestrator.report.highlights import Highlight, HighlightKind, highlights
 from orchestrator.report.page import chooser, folders, report_page, runs, shell, table_data, texts
-from orchestrator.report.page.charts import bars, chart_data, colours, parts
+from orchestrator.report.page.charts import bars, chart_data, colours, parts, waterfall
 from orchestrator.report.page.charts.chart import Absent, Chart, in_stretches
 from orchestrator.report.page.charts.chart_data import Cell
 from orchestrator.report.page.charts.curves import tradeoff
@@ -477,7 +477,18 @@ def test_the_order_of_the_page(page: str) -> None:
     sections = [one["id"] for one in Elements(page).all("section")]
     assert sections == ["answers", "findings", "warnings", "table", "charts", "overview"]
     charts = [one["data-chart"] for one in Elements(page).all("figure")]
-    assert charts == ["throughput", "memory", "tradeoff", "scaling", "steps", "devices", "energy", "time", "balance"]
+    assert charts == [
+        "throughput",
+        "why",
+        "memory",
+        "tradeoff",
+        "scaling",
+        "steps",
+        "devices",
+        "energy",
+        "time",
+        "balance",
+    ]
     assert set(data_of(page)["charts"]) == set(charts)
 
 
@@ -597,7 +608,7 @@ def test_an_empty_folder_makes_a_page(tmp_path: Path) -> None:
     root = stored(tmp_path / "results", (BASE, []))
     page = page_of(load([root]), [root])
     assert Elements(page).all("figure") == []
-    assert page.count("No chart") == 9
+    assert page.count("No chart") == 10
     assert "no run has NVML samples" in page
     assert data_of(page)["table"]["rows"] == 1
 
@@ -682,6 +693,81 @@ def test_a_table_that_is_too_long_is_cut_and_says_so(
     assert found.data["rows"] == len(found.data["ids"]) == len(found.data["details"]) == 7
     assert all(len(column["raw" if "raw" in column else "at"]) == 7 for column in found.data["columns"])
     assert "room for 7 of 24 rows" in found.notes[0]
+
+
+# ----------------------------------------------------------------------------------------------- the waterfall
+
+
+def explained(*made: Made) -> Chart:
+    table = with_baseline(made_table(*made), ["baseline"])
+    return waterfall.waterfall(chart_data.read(table, most=10), "Model")
+
+
+def steps_of(tokens_per_s: float, seconds: float, **others: float) -> list[dict[str, float | int | str | None]]:
+    return speeds(tokens_per_s, tokens_per_s * 1.001, steps_per_s=1 / seconds, **others)
+
+
+BASE_STEP = Made(runs=steps_of(1000.0, 0.1, data_wait_share=0.1, gpu_utilization=0.7))
+SHORT_STEP = steps_of(2000.0, 0.05, data_wait_share=0.4, gpu_utilization=0.5)
+
+
+def test_a_waterfall_goes_from_the_baselines_step_to_this_one() -> None:
+    (view,) = explained(BASE_STEP, Made(framework="fast", runs=SHORT_STEP)).views
+    assert view.at == ("config:llama-1b", "1", "fast")
+    assert view.rows == (
+        ("waiting for data", "10 ms", "20 ms", "+10.00 ms"),
+        ("GPU idle", "20 ms", "5 ms", "−15.00 ms"),
+        ("the rest", "70 ms", "25 ms", "−45.00 ms"),
+        ("step", "100 ms", "50 ms", "0.500×"),
+    )
+    bars, _ = view.figure["data"]
+    ends = [(base, pytest.approx(base + size)) for base, size in zip(bars["base"], bars["x"], strict=True)]
+    assert ends == [(0, 100), (100, 110), (95, 110), (50, 95), (0, 50)]
+    assert bars["marker"]["color"] == [colours.colour(0), "@slower", "@faster", "@faster", colours.colour(1)]
+
+
+@pytest.mark.parametrize("side", ["baseline", "fast"])
+def test_what_is_not_claimed_is_explained_in_grey_with_the_reason(side: str) -> None:
+    busy = (Caveat(kind=CaveatKind.BUSY_HOST, detail="x"),)
+    made = [BASE_STEP, Made(framework="fast", runs=SHORT_STEP)]
+    (view,) = explained(*(replace(one, warnings=busy if one.framework == side else ()) for one in made)).views
+    (bars, _) = view.figure["data"]
+    assert set(bars["marker"]["color"]) == {colours.MUTED} and set(bars["marker"]["pattern"]["shape"]) == {"/"}
+    named = "the baseline" if side == "baseline" else "fast on 1 GPU"
+    assert f"Nothing is claimed: {named} is in doubt: busy host." in view.summary
+
+
+@pytest.mark.parametrize(
+    ("missing", "names", "reason"),
+    [
+        ("gpu_utilization", ["waiting for data", "the rest", "step"], "GPU idle (both need NVML's readings"),
+        ("data_wait_share", ["GPU idle", "the rest", "step"], "waiting for data (it is not known of both)"),
+    ],
+)
+def test_a_part_that_one_side_does_not_have_is_no_zero(missing: str, names: list[str], reason: str) -> None:
+    without = [{name: value for name, value in run.items() if name != missing} for run in SHORT_STEP]
+    (view,) = explained(BASE_STEP, Made(framework="fast", runs=without)).views
+    assert [row[0] for row in view.rows] == names
+    assert f"Not shown by itself: {reason}" in view.summary
+
+
+def test_steps_that_cannot_be_compared_are_counted_and_not_explained() -> None:
+    longer = Made(framework="packing", runs=steps_of(2000.0, 0.1, data_wait_share=0.1, gpu_utilization=0.7))
+    undivided = Made(framework="plain", runs=steps_of(2000.0, 0.05))
+    chart = explained(BASE_STEP, longer, undivided, Made(framework="broken", kinds=["oom_cuda"]))
+    assert chart.views == ()
+    assert chart.notes == (
+        "1 experiment left out: a step does not have as many tokens as the baseline's.",
+        "1 experiment left out: the records do not divide the steps of both sides.",
+    )
+
+
+def test_a_page_has_room_for_the_largest_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waterfall, "MOST", 1)
+    near = Made(framework="near", runs=steps_of(1010.0, 0.1 / 1.01, data_wait_share=0.1, gpu_utilization=0.7))
+    chart = explained(BASE_STEP, near, Made(framework="fast", runs=SHORT_STEP))
+    assert [view.at[2] for view in chart.views] == ["fast"]
+    assert chart.notes == ("The page has room for the 1 experiments that differ the most; 1 more are left out.",)
 
 
 # ------------------------------------------------------------------------------------------------------- colours

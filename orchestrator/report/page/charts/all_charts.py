@@ -1,7 +1,7 @@
 """The charts of a report in their order, and the data that the charts need besides the table.
 
 Only a part of the folders is read: the series of some runs, and one record for each kind of GPU, because this record has the GPU's
-capacity. The modules of the charts are pure (`bars`, `parts`, `curves`, `over_time`, `balance`).
+capacity. The modules of the charts are pure (`bars`, `waterfall`, `parts`, `curves`, `over_time`, `balance`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.records import Status
 from orchestrator.report import series
 from orchestrator.report.page import runs
-from orchestrator.report.page.charts import balance, bars, chart_data, heat_map, parts
+from orchestrator.report.page.charts import balance, bars, chart_data, heat_map, parts, waterfall
 from orchestrator.report.page.charts.chart import Absent, Chart, chart_or_absent
 from orchestrator.report.page.charts.chart_data import Cell, Key
 from orchestrator.report.page.charts.curves.scaling import scaling
@@ -36,6 +36,7 @@ SERIES_BYTES = 32 * 2**20
 
 MOST_GPU_KINDS = 16
 NO_GPU_SAMPLES = "no run has NVML samples; on a machine with an NVIDIA GPU, `monitors: [nvml]` records them"
+_NO_PARTS = "no two comparable experiments have steps with equally many tokens, and a part of these steps"
 Runs = Mapping[Key, Sequence[Run]]
 
 
@@ -55,6 +56,7 @@ def charts(
     yield chart_or_absent(bars.throughput(known, facet), "no run has a speed")
     if (times := bars.times(known, facet)).views:
         yield times
+    yield chart_or_absent(waterfall.waterfall(known, facet), _NO_PARTS)
     yield chart_or_absent(parts.memory(known, facet, gpu_bytes=capacities), "no run has memory numbers of a GPU")
     yield chart_or_absent(
         tradeoff(known, facet), "no two comparable experiments have both a speed and a number for GPU memory"

@@ -1,0 +1,218 @@
+"""The chart that explains a speed-up: how each part of a step differs between an experiment and its baseline. Pure.
+
+A step is the mean step of the steady state. Records divide it by two shares of this time: the time between steps, in which data
+is loaded, and the time without a kernel on the GPU (NVML). What they do not divide is the rest. Two steps are compared only if
+they have equally many tokens. A part that only one side has is left out, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, log, log10
+
+from orchestrator.files.printable_text import counted
+from orchestrator.report.page.charts import colours
+from orchestrator.report.page.charts.chart import Chart, Figure, View, scale_of
+from orchestrator.report.page.charts.chart_data import Cell, by_panel, noun
+from orchestrator.report.page.charts.row_axis import row_bars, row_figure, texts
+from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
+
+WAITING, IDLE, REST = "waiting for data", "GPU idle", "the rest"
+# The largest number of experiments that are explained: those that differ the most.
+MOST = 200
+_STEP, _RATE = "step_time_s", "steps_per_s"
+_WAIT_SHARE, _BUSY_SHARE = "data_wait_share", "gpu_utilization"
+_TOKENS = ("real_tokens_per_s", "tokens_per_s")
+# Steps of texts of different lengths have the same tokens only on average.
+_SAME_TOKENS = 0.02
+_ROOM, _NARROW_ROOM = 1.45, 1.9
+
+_UNKNOWN = {
+    WAITING: f"{WAITING} (it is not known of both)",
+    IDLE: f"{IDLE} (both need NVML's readings: `monitors: [nvml]`)",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Why:
+    """An experiment and its baseline, and the seconds of each part in a step of both."""
+
+    cell: Cell
+    base: Cell
+    parts: Mapping[str, tuple[float, float]]
+
+    @property
+    def steps(self) -> tuple[float, float]:
+        """Return the seconds of a step of the baseline, and of the experiment."""
+        return _step_s(self.base), _step_s(self.cell)
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """Return the change of each part in words, all in the unit and with the digits of the longer step."""
+        longest = max(self.steps)
+        factor, unit = scale_of(_STEP, longest)
+        digits = max(0, 3 - floor(log10(longest * factor)))
+        changes = {name: round((new - old) * factor, digits) for name, (old, new) in self.parts.items()}
+        signs = {name: "±" if not value else "+" if value > 0 else "−" for name, value in changes.items()}
+        return {name: f"{signs[name]}{abs(value):.{digits}f} {unit}" for name, value in changes.items()}
+
+    @property
+    def ratio(self) -> float:
+        before, after = self.steps
+        return after / before
+
+    @property
+    def withheld(self) -> str:
+        """Return why nothing is claimed; an empty text if the speed-up is claimed."""
+        if self.cell.claimed:
+            return ""
+        if self.cell.in_doubt:
+            return f"{_named(self.cell)} is in doubt: {', '.join(self.cell.doubts)}"
+        return (
+            f"the baseline is in doubt: {', '.join(self.base.doubts)}" if self.base.in_doubt else "a loss is in doubt"
+        )
+
+
+def waterfall(cells: Sequence[Cell], facet: str) -> Chart:
+    """Return the chart. Each experiment with a comparable baseline has a view."""
+    known = {cell.key: cell for cell in cells}
+    pairs = [(cell, known[cell.base]) for cell in cells if cell.base in known and _have_steps(cell, known[cell.base])]
+    alike = [(cell, base) for cell, base in pairs if _have_same_tokens(cell, base)]
+    found = [_Why(cell=cell, base=base, parts=parts) for cell, base in alike if (parts := _parts(base, cell))]
+    drawn = sorted(found, key=lambda why: -abs(log(why.ratio)))[:MOST]
+    in_order = sorted(drawn, key=lambda why: bool(why.withheld))
+    views = [_view(why) for panel in by_panel(cells) for why in in_order if why.cell.panel == panel]
+    reading = (
+        "The mean step in the steady state: the baseline's on top, then what changed, and this experiment's below. Green is "
+        f"shorter, purple is longer. {WAITING.capitalize()} is the time between steps, with logging and saving. {IDLE} is the "
+        "other time in which no kernel ran. If the bars are grey and hatched, nothing is claimed."
+    )
+    return Chart(
+        id="why",
+        title="Why: from the baseline's step to this one's",
+        reading=reading,
+        facets=(facet, noun(cells), "Experiment"),
+        views=tuple(views),
+        notes=tuple(_notes(len(pairs) - len(alike), len(alike) - len(found), len(found) - len(views))),
+        together=True,
+    )
+
+
+def _have_steps(*cells: Cell) -> bool:
+    return all(cell.numbers.get(_RATE, 0.0) > 0 for cell in cells)
+
+
+def _notes(other_work: int, undivided: int, left_out: int) -> Iterator[str]:
+    if other_work:
+        yield f"{counted(other_work, 'experiment')} left out: a step does not have as many tokens as the baseline's."
+    if undivided:
+        yield f"{counted(undivided, 'experiment')} left out: the records do not divide the steps of both sides."
+    if left_out:
+        yield f"The page has room for the {MOST} experiments that differ the most; {left_out:,} more are left out."
+
+
+def _step_s(cell: Cell) -> float:
+    return 1 / cell.numbers[_RATE]
+
+
+def _have_same_tokens(cell: Cell, base: Cell) -> bool:
+    for name in _TOKENS:
+        if name in cell.numbers and name in base.numbers:
+            mine, theirs = (one.numbers[name] * _step_s(one) for one in (cell, base))
+            return abs(mine - theirs) <= _SAME_TOKENS * theirs
+    return False
+
+
+def _parts(base: Cell, cell: Cell) -> dict[str, tuple[float, float]]:
+    """Return the seconds of each part that both sides have, and of the rest. Return no part if neither is known."""
+    known = [name for name in (_WAIT_SHARE, _BUSY_SHARE) if name in base.numbers and name in cell.numbers]
+    if not known:
+        return {}
+    before, after = _divided(base, known), _divided(cell, known)
+    return {name: (before[name], after[name]) for name in before}
+
+
+def _divided(cell: Cell, known: Sequence[str]) -> dict[str, float]:
+    """Return the seconds of the parts of a step. While a step waits for data, the GPU is idle, and this time counts once."""
+    step, parts = _step_s(cell), {}
+    if _WAIT_SHARE in known:
+        parts[WAITING] = cell.numbers[_WAIT_SHARE] * step
+    if _BUSY_SHARE in known:
+        parts[IDLE] = max(0.0, (1 - cell.numbers[_BUSY_SHARE]) * step - parts.get(WAITING, 0.0))
+    return {**parts, REST: step - sum(parts.values())}
+
+
+def _named(cell: Cell) -> str:
+    return one_line(f"{cell.name} on {cell.where}")
+
+
+def _view(why: _Why) -> View:
+    cell = why.cell
+    rows = [(name, *(shown(_STEP, one) for one in both), why.changes[name]) for name, both in why.parts.items()]
+    return View(
+        at=(cell.panel, str(cell.gpus), cell.name),
+        figure=_figure(why),
+        summary=_summary(why),
+        columns=("part", one_line(why.base.name), one_line(cell.name), "change"),
+        rows=(*rows, ("step", *(shown(_STEP, step) for step in why.steps), f"{why.ratio:.3f}×")),
+    )
+
+
+def _summary(why: _Why) -> str:
+    before, after = why.steps
+    ends = f"{_named(why.cell)}: a step takes {shown(_STEP, after)}, and {shown(_STEP, before)} with {one_line(why.base.name)}"
+    changes = ", ".join(f"{name} {change}" for name, change in why.changes.items())
+    interval = why.cell.speedup_interval
+    unclear = " The difference is not clear." if interval and interval.low <= 1 <= interval.high else ""
+    withheld = f" Nothing is claimed: {why.withheld}." if why.withheld else unclear
+    missing = [words for name, words in _UNKNOWN.items() if name not in why.parts]
+    not_shown = f" Not shown by itself: {', '.join(missing)}." if missing else ""
+    return f"{ends} ({changes}).{withheld}{not_shown}"
+
+
+def _figure(why: _Why) -> Figure:
+    before, after = why.steps
+    factor, unit = scale_of(_STEP, max(before, after))
+    sizes = {row: abs(end - start) * factor for row, (start, end) in enumerate(_spans(why))}
+    lows, highs = ([choose(span) * factor for span in _spans(why)] for choose in (min, max))
+    names = [why.base.name, *why.parts, why.cell.name]
+    words = [shown(_STEP, before), *why.changes.values(), shown(_STEP, after)]
+    bars = row_bars("step", sizes, _hover(why), base=[*map(rounded, lows)], marker=_marker(why))
+    figure = row_figure(
+        names,
+        [bars, texts([*map(for_plotly, words)], [(high, row) for row, high in enumerate(highs)])],
+        x_title=f"{unit} of a step",
+        x_range=(0, max(highs) * _ROOM),
+        narrow_range=(0, max(highs) * _NARROW_ROOM),
+        bargap=0.35,
+    )
+    figure["narrow"]["ticktext"][1:-1] = [f"{name} " for name in why.parts]
+    return figure
+
+
+def _spans(why: _Why) -> list[tuple[float, float]]:
+    """Return where each bar begins and ends, in seconds. The bar of a part begins where the bar above it ends."""
+    before, after = why.steps
+    spans = [(0.0, before)]
+    for old, new in why.parts.values():
+        at = spans[-1][1]
+        spans.append((at, at + new - old))
+    return [*spans, (0.0, after)]
+
+
+def _hover(why: _Why) -> list[str]:
+    before, after = (shown(_STEP, step) for step in why.steps)
+    changes = [[name, " → ".join(shown(_STEP, one) for one in both)] for name, both in why.parts.items()]
+    ends = [[why.base.name, before], [why.cell.name, after, *filter(None, [why.withheld])]]
+    return [lines_for_plotly(lines) for lines in (ends[0], *changes, ends[1])]
+
+
+def _marker(why: _Why) -> dict[str, object]:
+    """Return the look of the bars. A difference that is not claimed is grey and hatched."""
+    if why.withheld:
+        count = len(why.parts) + 2
+        return {"color": [colours.MUTED] * count, "pattern": colours.in_doubt([True] * count), "line": {"width": 0}}
+    changes = ["@faster" if new < old else "@slower" for old, new in why.parts.values()]
+    ends = [colours.colour(cell.place) for cell in (why.base, why.cell)]
+    return {"color": [ends[0], *changes, ends[1]], "line": {"width": 0}}
