@@ -74,7 +74,7 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
     if reading.resolved(output or Path.cwd()).is_relative_to(root):
         place = output or "the current folder"
         raise OrchestratorError(
-            f"{place}: this is in the results folder, which contains only results; name another file with --output"
+            f"{place} is in the results folder, which contains only results; name another file with --output"
         )
     contents = [*survey(root)]
     pieces = [entry for entry in contents if isinstance(entry, Piece)]
