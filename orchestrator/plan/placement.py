@@ -94,10 +94,15 @@ def undone(framework: Framework, merged: Mapping[str, Text | None]) -> Reason | 
 
 def uses_lora(arguments: Mapping[str, Text | None], trainer: Trainer) -> bool:
     """Return whether the trainer's arguments ask for LoRA."""
-    method, _ = trainer.translate({"peft_method": "lora"})
     return all(
-        is_true(arguments.get(name)) if is_true(on) else arguments.get(name) == on for name, on in method.items()
+        is_true(arguments.get(name)) if is_true(on) else arguments.get(name) == on
+        for name, on in lora_method(trainer).items()
     )
+
+
+def lora_method(trainer: Trainer) -> Mapping[str, Text | None]:
+    """Return the arguments with which the trainer uses LoRA."""
+    return trainer.translate({"peft_method": "lora"})[0]
 
 
 def lora_arguments(trainer: Trainer) -> tuple[str, ...]:

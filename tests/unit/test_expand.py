@@ -163,7 +163,9 @@ R8, R16 = without_lora("r", "8"), without_lora("r", "16")
         ("arguments: {model_name_or_path: m}", [None]),
         ("trainer: trl, arguments: {model_name_or_path: m, r: 8}", [without_lora("lora_r", "8")]),
         ("trainer: trl, arguments: {model_name_or_path: m, r: 8, use_peft: yes}", [None]),
-        ("trainer: fms_hf_tuning, arguments: {model_name_or_path: m, r: 8, peft_method: pt}", [R8]),
+        ("arguments: {model_name_or_path: m, r: 8, peft_method: none}", [None]),
+        ("trainer: fms_hf_tuning, arguments: {model_name_or_path: m, r: 8, peft_method: pt}", [None]),
+        ("trainer: fms_hf_tuning, arguments: {model_name_or_path: m, r: 8}", [R8]),
         ("trainer: script, script: t.py, arguments: {r: 8}", [None]),
     ],
 )

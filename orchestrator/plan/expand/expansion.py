@@ -42,6 +42,7 @@ from orchestrator.plan.placement import (
     cannot_run_here,
     interpreter,
     lora_arguments,
+    lora_method,
     placed_on,
     undone,
     uses_lora,
@@ -244,12 +245,15 @@ class Expansion:
     def _without_lora(self, merged: Mapping[str, Text | None], cell: Cell) -> Reason | None:
         """Return a reason if the cell does not use LoRA, but an argument of LoRA was written for it.
 
-        Arguments of defaults.yaml are not for this cell, and neither are arguments of a scenario with other cells that use LoRA.
+        Arguments of defaults.yaml are not for this cell. Neither are arguments of a scenario with other cells that use LoRA, or
+        with another method that was written.
         """
         names = [name for name in self._lora_arguments if merged.get(name) is not None]
         if not names or uses_lora(merged, self.trainer):
             return None
-        others = (*self.layers.below, *(self.layers.above if self._some_lora else ()))
+        methods = (name for name in lora_method(self.trainer) if merged.get(name) is not None)
+        is_chosen = any(self.layers.origin(name, cell) not in self.layers.below for name in methods)
+        others = (*self.layers.below, *(self.layers.above if self._some_lora or is_chosen else ()))
         written = (name for name in names if self.layers.origin(name, cell) not in others)
         return next((without_lora(name, merged[name] or "") for name in written), None)
 
