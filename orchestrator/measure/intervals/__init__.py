@@ -17,6 +17,8 @@ LEVEL = 0.95
 MOST_RUNS = 1000
 # Rounding errors can make the difference of two equal logarithms as large as this.
 ROUNDING = 1e-12
+# The logarithm of a speed is never known better than this, even if a coarse clock gives several runs exactly the same speed.
+LEAST_NOISE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -234,7 +236,7 @@ def is_cold(*sides: Sequence[float]) -> bool:
     """Return whether the first run of a side is clearly slower than its other runs: Student's t, one-sided, p below 0.01.
 
     A side has the logarithm of each run's value, the first run first; a slower run has a higher value. The noise is that of the
-    other runs of all sides together. Without noise the numbers were copied or counted, so no run is cold.
+    other runs of all sides together, but at least LEAST_NOISE: a coarse clock can give several runs the same speed.
     """
     known = [(side[0], side[1:]) for side in sides if len(side) > 1]
     degrees = sum(len(rest) - 1 for _, rest in known)
@@ -242,7 +244,7 @@ def is_cold(*sides: Sequence[float]) -> bool:
         return False
     noise = math.sqrt(math.fsum((value - fmean(rest)) ** 2 for _, rest in known for value in rest) / degrees)
     outside = max((first - fmean(rest)) / math.sqrt(1 + 1 / len(rest)) for first, rest in known)
-    return noise > ROUNDING and outside > t_quantile(degrees, level=0.98) * noise
+    return outside > t_quantile(degrees, level=0.98) * max(noise, LEAST_NOISE)
 
 
 def expected_lowest(values: Sequence[float], count: int) -> float:
