@@ -13,7 +13,8 @@ that is ahead waits for the GPU. For exact single steps, first call something th
 
 If torch.compile compiled since the previous call, the line says how many graphs: `recompiled`, or `compiled` if they are the first.
 
-The module imports only the standard library. If the file cannot be written, the reporting ends and the training goes on.
+The module imports only the standard library. If the file cannot be written, the reporting ends with a line on stderr, and the
+training goes on. A program may close all its files, and give their numbers to other files: then the file is opened again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import json
 import os
 import sys
 import time
-from typing import IO
+from contextlib import suppress
 
 __all__ = ["step"]
 
@@ -44,7 +45,9 @@ class _Reporter:
     def __init__(self, folder: str | None) -> None:
         self.folder, self.number = folder, 0
         self.last, self.graphs = 0.0, 0
-        self.file: IO[str] | None = None
+        self.path = ""
+        self.file: int | None = None
+        self.identity = (0, 0)
 
     def step(self, tokens: int | None, samples: int | None) -> None:
         now, at = time.perf_counter(), time.time()
@@ -53,9 +56,9 @@ class _Reporter:
         if self.file is None:
             rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
             path = os.path.join(self.folder or "", f"steps-rank{rank}.jsonl")
-            # Each line is flushed, since a process can be killed at any moment. The steps of an earlier process stay: steps that
-            # begin again make the run invalid.
-            self.file = open(path, "a", buffering=1, encoding="utf-8", opener=_without_waiting)  # noqa: SIM115 (it stays open)
+            # The steps of an earlier process stay: steps that begin again make the run invalid.
+            self.path = os.path.abspath(path)
+            self._open()
         else:
             line["s"] = round(now - self.last, 9)
         self.last = now
@@ -65,7 +68,29 @@ class _Reporter:
         if graphs > self.graphs and "s" in line:
             line["recompiled" if self.graphs else "compiled"] = graphs - self.graphs
         self.graphs = graphs
-        self.file.write(json.dumps(line) + "\n")
+        if not self._is_open():
+            self._open()
+        assert self.file is not None
+        os.write(
+            self.file, (json.dumps(line) + "\n").encode()
+        )  # without a buffer, since a process can be killed at any moment
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self.file = _without_waiting(self.path, flags)
+        self.identity = _identity(self.file)
+
+    def _is_open(self) -> bool:
+        """Return whether the number of the file still belongs to the file."""
+        try:
+            return self.file is not None and _identity(self.file) == self.identity
+        except OSError:
+            return False
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
 
 
 _reporter = _Reporter(os.environ.get("TUNEBENCH_RUN_DIR"))
@@ -76,5 +101,7 @@ def step(tokens: int | None = None, samples: int | None = None) -> None:
     if _reporter.folder is not None:
         try:
             _reporter.step(tokens, samples)
-        except OSError:  # such as a full disk
+        except OSError as error:  # such as a full disk
             _reporter.folder = None
+            with suppress(OSError, ValueError, AttributeError):
+                print(f"tunebench: no more steps are reported: {error}", file=sys.stderr)

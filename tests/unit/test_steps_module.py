@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -54,6 +56,24 @@ def test_each_call_after_the_first_is_a_step(module: Module, tmp_path: Path) -> 
     assert [(one.number, one.tokens, one.samples) for one in found] == [(2, 8, 2), (3, None, 2)]
     assert all(one.seconds > 0 and one.ended_at and one.wait_s is None for one in found)
     assert [path.name for path in tmp_path.iterdir()] == ["steps-rank1.jsonl"]
+
+
+def test_no_line_reaches_a_file_that_got_the_number_of_the_step_file(module: Module, tmp_path: Path) -> None:
+    """A program that becomes a daemon closes all its files. Its next file then has the number of the step file."""
+    loaded = module(TUNEBENCH_RUN_DIR=str(tmp_path))
+    loaded.step(tokens=1)
+    number = loaded._reporter.file
+    os.close(number)
+    own = os.open(tmp_path / "own.txt", os.O_WRONLY | os.O_CREAT)
+    assert own == number
+    try:
+        loaded.step(tokens=2)
+        loaded.step(tokens=3)
+    finally:
+        os.close(own)
+    assert (tmp_path / "own.txt").read_bytes() == b""
+    lines = (tmp_path / "steps-rank0.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["tokens"] for line in lines] == [1, 2, 3]
 
 
 def test_a_folder_that_cannot_be_written_does_not_end_the_training(module: Module, tmp_path: Path) -> None:
