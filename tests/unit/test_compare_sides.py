@@ -267,6 +267,12 @@ def test_raw_summary_gives_the_numbers_of_its_folder(tmp_path: Path) -> None:
     assert table.entries[0].folder is None and not table.entries[0].whole
 
 
+@pytest.mark.parametrize(("name", "part"), [("ranks.csv", "rank"), ("devices.csv", "gpu")])
+def test_a_table_with_parts_of_runs_is_no_table_of_runs(name: str, part: str) -> None:
+    with pytest.raises(OrchestratorError, match=f"it has a row for each {part} of a run; use raw_summary.csv"):
+        read([GOLDEN.parents[1] / "docs" / "sample" / name])
+
+
 def test_a_run_without_a_status_ended_ok_if_it_has_numbers(tmp_path: Path) -> None:
     side = csv_side(tmp_path, "scenario,repeat,status,tokens_per_s\na,1,ok,5\na,2.0,,6\na,3,,\n")
     assert [run.repeat for run in only(side).runs] == [1, 2] and only(side).failed_runs == 1

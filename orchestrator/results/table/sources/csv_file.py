@@ -51,6 +51,9 @@ _PLUGIN, _PLUGIN_SUFFIX = "acceleration_framework_config_file", "-sample-configu
 _WHOLE = re.compile(r"-?[1-9]\d{0,17}|0")
 _OF_SPREADSHEETS = {"TRUE": "True", "FALSE": "False"}
 
+# The first columns of ranks.csv and devices.csv, before `rank` or `gpu`.
+_OF_PARTS = ("id", "repeat", "attempt", "status")
+
 # Enough for 20,000 runs with 250 columns; larger tables would take too much memory.
 MAX_CELLS = 5_000_000
 
@@ -103,6 +106,10 @@ def _refuse_header(header: Sequence[str]) -> None:
         raise Unreadable(f"it has more than {MAX_COLUMNS:,} columns")
     if header and header[0].lstrip().startswith(("{", "[")):
         raise Unreadable("it is not a CSV file; it looks like JSON")
+    if (*header[:4],) == _OF_PARTS and header[4:5] in (["rank"], ["gpu"]):
+        raise Unreadable(
+            f"it has a row for each {header[4]} of a run; use raw_summary.csv of the same folder, which has the runs"
+        )
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice:
         raise Unreadable(f"it has the column {quoted(twice[0])} twice")
