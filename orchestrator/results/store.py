@@ -68,6 +68,7 @@ class Store:
         if not root.is_dir():
             raise ResultsError(f"{root}: there is no such folder; name a results folder, which `tunebench run` made")
         if not is_ours(root):
+            _refuse_unreadable(root / SUITE_FILE)
             raise ResultsError(
                 f"{root}: this is not a results folder: it has no {SUITE_FILE} of tunebench; name another folder"
             )
@@ -181,7 +182,7 @@ class Store:
         """
         folder, listed = self.root / "experiments", self._listed()
         paths = folder.iterdir() if folder.is_dir() else ()
-        present = {path.name for path in paths if os.path.lexists(path / EXPERIMENT_FILE)}
+        present = {path.name for path in paths if _may_exist(path / EXPERIMENT_FILE)}
         if listed and not present:
             raise ResultsError(
                 f"{folder}: {SUITE_FILE} lists {len(listed)} experiments, and none of them is there; mount the disk of this "
@@ -226,6 +227,26 @@ class Store:
         runs = {experiment.id: self.runs(experiment.id) for experiment in can_run(experiments)}
         due = due_runs(experiments, runs, seed=self.suite().get("seed", 0), retry=retry)
         return tuple(self.job(experiment_id, repeat=repeat, attempt=attempt) for experiment_id, repeat, attempt in due)
+
+
+def _refuse_unreadable(path: Path) -> None:
+    """Raise ResultsError if the file may exist but cannot be opened, for example because it belongs to another user."""
+    if _may_exist(path) and not path.is_dir():
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise ResultsError(f"{path}: cannot be read: {error.strerror}; make it readable") from error
+
+
+def _may_exist(path: Path) -> bool:
+    """Return whether there is a file, or a folder that hides its files from this user."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = None) -> bool:

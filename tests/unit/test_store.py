@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -399,6 +400,27 @@ def far_run(store):
     owner = replace(claims.this_process(), host="far", pid=1)
     (job.run_dir / "owner.json").write_text(json.dumps(fields(owner)))
     return job
+
+
+def test_an_experiment_whose_folder_cannot_be_read_is_named_and_not_missing(store):
+    """A link to itself stands for a folder that another user hides: it cannot be read, and it exists."""
+    store.add([results.BASE])
+    folder = store.root / "experiments" / results.BASE.id
+    shutil.rmtree(folder)
+    folder.symlink_to(folder)
+    (warning,) = store.contents().warnings
+    assert warning.startswith(f"{folder / 'experiment.json'}: cannot be read as an experiment: ")
+    folder.unlink()
+    with pytest.raises(ResultsError, match="none of them is there"):
+        store.contents()
+
+
+def test_an_unreadable_list_of_experiments_is_not_another_kind_of_folder(store):
+    suite = store.root / "suite.json"
+    suite.unlink()
+    suite.symlink_to(suite)
+    with pytest.raises(ResultsError, match=r"suite.json: cannot be read: .*; make it readable"):
+        Store.resume(store.root)
 
 
 def test_reading_writes_nothing(store):
