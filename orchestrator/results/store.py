@@ -171,9 +171,14 @@ class Store:
         wanted = requested.current(self.root)
         ids = frozenset(stored.experiment.id for stored in experiments)
         removed = ids - (ids if wanted is None else wanted)
-        gone = [name for name in self._listed() if name not in present and (wanted is None or name in wanted)]
-        warnings += [f"{self.root / 'experiments' / name}: the folder of this experiment is missing" for name in gone]
+        warnings += self.missing(present).values()
         return Contents(experiments=tuple(experiments), warnings=tuple(warnings), removed=removed)
+
+    def missing(self, present: Sequence[str]) -> dict[str, str]:
+        """Return id → sentence for each requested experiment whose folder is gone. `present` is the result of `ids`."""
+        wanted = requested.current(self.root)
+        gone = [name for name in self._listed() if name not in present and (wanted is None or name in wanted)]
+        return {name: f"{self.root / 'experiments' / name}: the folder of this experiment is missing" for name in gone}
 
     def ids(self) -> list[str]:
         """Return the ids of all experiments: first those in `suite.json`, in its order, then all remaining ids.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -150,6 +151,30 @@ def test_a_half_written_file_is_named_and_hides_nothing_else(store: Store, name:
     if "record" in name:
         assert states(seen, A.id)[1] == (FAILED, 1), "what it says may be right, so it is not owed again"
     json.loads(view.as_json(seen))
+
+
+@pytest.mark.parametrize("is_hidden", [True, False])
+def test_an_experiment_whose_folder_is_hidden_or_gone_is_named_and_the_campaign_is_not_over(
+    tmp_path: Path, is_hidden: bool
+) -> None:
+    """A link to itself stands for a folder that another user hides: it cannot be read, and it exists."""
+    one = [replace(cell, repeats=1) for cell in (A, B)]
+    root = stored(tmp_path / "results", *((cell, [ended(cell, 1)]) for cell in one))
+    reader = Reader(Store(root))
+    assert reader.look().is_over()
+    folder = root / "experiments" / B.id
+    shutil.rmtree(folder)
+    if is_hidden:
+        folder.symlink_to(folder)
+    for seen in (reader.look(), Reader(Store(root)).look(), Reader(Store(root), only=[A.id, B.id]).look()):
+        (warning,) = seen.warnings
+        assert (
+            "cannot be read" in warning
+            if is_hidden
+            else warning == f"{folder}: the folder of this experiment is missing"
+        )
+        assert not seen.is_over() and "time left unknown" in str(view.headline(seen, title="r"))
+    assert Reader(Store(root), only=[A.id]).look().is_over()
 
 
 def test_a_damaged_step_file_of_a_running_run_is_named(store: Store) -> None:

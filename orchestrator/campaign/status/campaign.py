@@ -45,7 +45,8 @@ class CampaignStatus:
     """The state of a campaign at the time `seen_at` (seconds since the epoch). Its experiments are in the requested order.
 
     `left_s` is an estimate of the seconds until everything is done; None if unknown. `warnings` has a sentence for each file that
-    cannot be read. `labels` maps an experiment's id to the values that distinguish it, if the id does not show them.
+    cannot be read. `unread` counts the experiments that are missing or cannot be read. `labels` maps an experiment's id to the
+    values that distinguish it, if the id does not show them.
     """
 
     root: Path
@@ -53,6 +54,7 @@ class CampaignStatus:
     experiments: tuple[ExperimentStatus, ...]
     left_s: float | None
     warnings: tuple[str, ...] = ()
+    unread: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, state: RepeatState) -> tuple[RepeatStatus, ...]:
@@ -67,8 +69,10 @@ class CampaignStatus:
         return {state: counts[state] for state in RepeatState}
 
     def is_over(self) -> bool:
-        """Return whether nothing runs and nothing is due."""
-        return all(repeat.state in (RepeatState.DONE, RepeatState.FAILED) for repeat in self.repeats())
+        """Return whether nothing runs and nothing is due. Nobody knows this if an experiment cannot be read."""
+        return not self.unread and all(
+            repeat.state in (RepeatState.DONE, RepeatState.FAILED) for repeat in self.repeats()
+        )
 
 
 def chosen(store: Store, wanted: Sequence[str]) -> tuple[str, ...]:
@@ -88,6 +92,7 @@ class Reader:
         self._due: tuple[Work, ...] = ()
         self._expected: Sequence[Job] | None = None
         self._labels: Mapping[str, str] = {}
+        self._missing: tuple[str, ...] = ()
 
     def expect(self, jobs: Iterable[Job]) -> None:
         """Count these runs as due until they begin. The files do not show that a call with retries is going to start them."""
@@ -113,7 +118,12 @@ class Reader:
             seen_at=now,
             experiments=known,
             left_s=self._left_s(known, now),
-            warnings=(*(warning for follower in followers for warning in follower.warnings), *_damaged_steps(known)),
+            warnings=(
+                *(warning for follower in followers for warning in follower.warnings),
+                *self._missing,
+                *_damaged_steps(known),
+            ),
+            unread=len(followers) - len(known) + len(self._missing),
             labels=self._labels_of(known),
         )
 
@@ -130,7 +140,10 @@ class Reader:
         if seen == self._seen and is_settled(folder):
             return
         self._seen = seen
-        ids = [name for name in self.store.ids() if self.only is None or name in self.only]
+        present = self.store.ids()
+        ids = [name for name in present if self.only is None or name in self.only]
+        missing = self.store.missing(present).items()
+        self._missing = tuple(sentence for name, sentence in missing if self.only is None or name in self.only)
         self._followers = {name: self._followers.get(name) or Follower(self.store, name) for name in ids}
 
     def _settle(self, changed: Sequence[Follower], followers: Sequence[Follower]) -> None:

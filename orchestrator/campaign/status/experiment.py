@@ -135,7 +135,7 @@ class Follower:
 
     def _look_at_experiment(self) -> bool:
         seen = signature(self._places[0])
-        if seen == self._file:
+        if seen == self._file and (self.experiment or self._problem):
             return False
         self._file = seen
         try:

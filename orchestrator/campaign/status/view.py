@@ -134,7 +134,7 @@ def _time_left(status: CampaignStatus) -> str:
         return "no runs"
     if status.is_over():
         return "nothing left to do"
-    left = "unknown" if status.left_s is None else f"about {seconds(status.left_s)}"
+    left = "unknown" if status.left_s is None or status.unread else f"about {seconds(status.left_s)}"
     more = sum(experiment.may_follow for experiment in status.experiments)
     return f"time left {left}" + (f", plus up to {more} adaptive repeat(s)" if more else "")
 
