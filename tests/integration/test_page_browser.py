@@ -460,6 +460,7 @@ def test_on_paper_it_is_light_and_whole(browser: Browser, folder: Path, tmp_path
             )
             <= 720
         )
+        assert page.locator("td.sticky").first.evaluate("cell => getComputedStyle(cell).position") == "static"
         for hidden in (".top", ".filters", ".pager", ".save"):
             assert not page.locator(hidden).first.is_visible(), hidden
         page.emulate_media(media="screen")

@@ -40,8 +40,8 @@ def test_the_fastest_is_named_with_its_lead_and_its_memory() -> None:
     )
     (answer,) = found(*cells)
     assert [(one.name, one.speed, one.ratio, one.memory, one.runs, one.is_best) for one in answer.candidates] == [
-        ("liger", "121.1", "1.21× (1.18 to 1.24)", "30.80 GiB", 3, True),
-        ("baseline", "100", "reference", "40.00 GiB", 3, False),
+        ("liger", "121.1", "1.21× (1.18 to 1.24)", "30.80 GiB", "3", True),
+        ("baseline", "100", "reference", "40.00 GiB", "3", False),
     ]
 
 
@@ -87,6 +87,12 @@ def test_single_runs_say_only_what_they_did() -> None:
     assert text.endswith("liger was fastest, at 1.50× the speed of baseline, one run each")
     near = said(Made(runs=speeds(100.0)), Made(framework="liger", runs=speeds(101.0)))
     assert near.endswith("liger or baseline: no clear difference, 1.010× (one run each)")
+
+
+def test_runs_without_a_speed_are_counted() -> None:
+    some = Made(framework="liger", runs=[*speeds(*FAST), {"train_loss": 2.0}])
+    (answer,) = found(Made(runs=speeds(*BASELINE)), some)
+    assert {one.name: one.runs for one in answer.candidates} == {"baseline": "3", "liger": "3 of 4"}
 
 
 def test_a_speed_in_doubt_does_not_count_and_says_why() -> None:

@@ -33,7 +33,7 @@ _ALIKE = ("results", "scenario", "model_name_or_path", "device", "data", "traine
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """An experiment in words: its speed, the ratio to its reference, its memory, the number of its runs.
+    """An experiment in words: its speed, the ratio to its reference, its memory, how many of its runs have this speed.
 
     `doubt` says why its speed does not count; it is empty if the speed counts.
     """
@@ -42,7 +42,7 @@ class Candidate:
     speed: str
     ratio: str
     memory: str
-    runs: int
+    runs: str
     doubt: str
     is_best: bool = False
 
@@ -160,13 +160,14 @@ def _candidate(
     speed, memory = metrics[0], known.numbers(metrics[1], row)
     pair, doubts = against.get(row), [doubt.kind.value for doubt in known.doubts[row]]
     claimed = pair is not None and pair.speed is not None and not known.in_doubt(pair.new, pair.base)
+    ended = known.numbers("runs_ok", row) or 0
     of_reference = "reference" if row in {other.base for other in against.values()} else "-"
     return Candidate(
         name=known.names.configuration(row),
         speed=show(speed, intervals.mean_of_logs(values[row]).mean),
         ratio=factor(pair.speed.ratio) if claimed and pair is not None and pair.speed is not None else of_reference,
         memory=show(metrics[1], memory),
-        runs=len(values[row]),
+        runs=f"{len(values[row])}" + (f" of {ended:.0f}" if ended > len(values[row]) else ""),
         doubt=", ".join(doubts) if known.in_doubt(row) else "",
         is_best=is_best,
     )
