@@ -94,7 +94,7 @@ def test_a_run_that_cannot_be_started_is_a_record(store):
 
 def test_a_monitor_that_breaks_is_a_record_too(store):
     _, record = carried_out(store, experiment(monitors=("no_such",)))
-    assert record.status is Status.FAILED and "monitor 'no_such' is unknown" in record.cause
+    assert record.status is Status.FAILED and "unknown monitor 'no_such'" in record.cause
 
 
 def test_a_gpu_that_is_not_there_is_a_record(store, monkeypatch):

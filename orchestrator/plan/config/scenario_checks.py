@@ -158,7 +158,7 @@ def _models(scenario: Scenario) -> Found:
 def wrong_models(models: Any) -> Iterator[str]:
     """Yield a sentence for each value that cannot be the name of a model. `models` is one value or a list, or None for no model."""
     for model in models if isinstance(models, (list, tuple)) else [models] if models is not None else []:
-        if not isinstance(model, (str, int, float)) or isinstance(model, bool) or not str(model).strip():
+        if not isinstance(model, (str, int, float)) or isinstance(model, bool) or model == "":
             yield f"{MODEL}: {shown(model)} is invalid; write a hub name, a folder or config:NAME"
 
 
