@@ -229,8 +229,11 @@ _SAME_RUNS = "both sides have the same runs; run the new side with another --res
 
 
 def conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> str:
-    """Return the meaning of the exit code as a sentence. The sentence also names the causes that `--fail-on` leaves out."""
-    code, causes = gate.exit_code(comparison, fail_on=fail_on), gate.causes(comparison)
+    """Return the meaning of the exit code as a sentence. The sentence also names the causes that `--fail-on` leaves out.
+
+    An experiment counts once, even if several metrics show its slowdown.
+    """
+    code, causes = gate.exit_code(comparison, fail_on=fail_on), gate.causes(comparison) | _experiments(comparison)
     counting = [cause for cause in fail_on if causes[cause] and (code != 3 or cause is Cause.INCONCLUSIVE)]
     why = _causes(counting, causes) if code in (1, 3) else _SAME_RUNS if code == 4 and comparison.same_runs else ""
     left = _causes([cause for cause in DEFAULT if causes[cause] and cause not in fail_on], causes)
@@ -240,6 +243,13 @@ def conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> str:
     elif code == 0 and not left:
         outcome += _on_open_rows(comparison)
     return f"{outcome}{f': {why}' if why else ''}{f'; not counted: {left}' if left else ''} (exit code {code})"
+
+
+def _experiments(comparison: Comparison) -> dict[Cause, int]:
+    """Return the number of experiments with a regressed row, and with a row that may be much worse."""
+    regressed = {row.label for row in comparison.rows if row.verdict is Verdict.REGRESSED}
+    open_ones = {row.label for row in comparison.rows if row.may_be_worse_by is not None}
+    return {Cause.REGRESSED: len(regressed), Cause.INCONCLUSIVE: len(open_ones)}
 
 
 def _on_open_rows(comparison: Comparison) -> str:
