@@ -113,6 +113,25 @@ def test_axe_finds_nothing_serious_and_nothing_is_cut(
     assert covered == []
 
 
+# The numbers beside the forest plot that end outside of the drawing, or in the next number of their row. Each begins with a blank.
+TOO_CLOSE = """() => {
+  const end = document.querySelector("#chart-forest .main-svg").getBoundingClientRect().right;
+  const words = [...document.querySelectorAll("#chart-forest .textpoint text")];
+  const places = words.map((word) => word.getBoundingClientRect());
+  const meets = (a, b) => Math.abs(a.top - b.top) < 4 && a.left < b.left && a.right > b.left + 4;
+  return words.filter((_, n) => places[n].right > end || places.some((b) => meets(places[n], b))).map((word) => word.textContent);
+}"""
+
+
+def test_on_paper_no_number_is_cut(browser: Browser, file: Path) -> None:
+    with opened(browser, file) as (page, _):
+        draw_all(page)
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        of_report.settle(page)
+        assert page.evaluate(TOO_CLOSE) == []
+
+
 def test_a_thousand_experiments_a_side_are_usable_in_five_seconds(browser: Browser, tmp_path: Path) -> None:
     target = tmp_path / "large.html"
     text = as_page.page(many(1000))

@@ -119,7 +119,7 @@ class Chart {
     const plots = [...this.place.querySelectorAll(".plot")];
     await Promise.all(this.shown().map(async (view, at) => {
       const plot = plots[at];
-      const { data, layout } = painted(view.figure, width ?? plot.clientWidth);
+      const { data, layout } = painted(view.figure, width ?? plot.clientWidth, Boolean(width));
       const options = { displayModeBar: false, responsive: !width, showTips: false };
       plot.style.minHeight = `${layout.height}px`;
       plot.setAttribute("aria-busy", "true");
@@ -168,8 +168,8 @@ function legendLines(data, layout, outer) {
   return Math.ceil(named.length / Math.max(1, Math.floor(width / Math.max(...named))));
 }
 
-/** A copy of a figure with the theme's colours, space for its legend, and its shorter texts on a phone. */
-function painted(figure, width) {
+/** A copy of a figure with the theme's colours, space for its legend, shorter texts on a phone, and smaller letters on paper. */
+function painted(figure, width, onPaper = false) {
   const narrow = width < NARROW_PX;
   const colours = new Map();
   const coloured = (value, key) => {
@@ -184,7 +184,7 @@ function painted(figure, width) {
   const data = coloured(figure.data, "").filter((trace) => !(narrow && trace.meta === "wide"));
   const layout = coloured(figure.layout, "");
   const clear = "rgba(0,0,0,0)";
-  layout.font = { family: colourOf("font"), size: narrow ? 11 : 13, color: colourOf("ink") };
+  layout.font = { family: colourOf("font"), size: onPaper ? 10 : narrow ? 11 : 13, color: colourOf("ink") };
   layout.hoverlabel = { bgcolor: colourOf("raised"), bordercolor: colourOf("line"), font: { ...layout.font, size: 12 }, align: "left" };
   layout.paper_bgcolor = clear;
   layout.plot_bgcolor = clear;
@@ -194,6 +194,7 @@ function painted(figure, width) {
   layout.height += legend;
   layout.margin = { ...layout.margin, t: layout.margin.t + legend };
   layout.dragmode = narrow ? false : "zoom";
+  if (onPaper) data.filter((trace) => trace.textfont).forEach((trace) => { trace.textfont.size = 10; });
   if (narrow) {
     layout.margin = { ...layout.margin, l: 4, r: 4 };
     if (figure.narrow.range) layout.xaxis.range = figure.narrow.range;
