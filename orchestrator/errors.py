@@ -56,6 +56,10 @@ class LaunchError(OrchestratorError):
     """A program that could not be started, for example because its interpreter is missing or no port is free."""
 
 
+class NoAnswer(LaunchError):
+    """A program gave no answer in time. What it was asked to do may have been done."""
+
+
 class PreparationError(OrchestratorError):
     """Training data that could not be prepared."""
 

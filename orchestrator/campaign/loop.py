@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from orchestrator.errors import ResultsError, remedy
-from orchestrator.executors import Executor
+from orchestrator.executors import AttachingExecutor, Executor
 from orchestrator.files.printable_text import counted
 from orchestrator.machine.process_identity import noted
 from orchestrator.machine.process_tree import Ended, end_tree
@@ -117,14 +117,23 @@ def run_benchmark(
                 and (first_due is None or job in first_due or not _left_to_next_call(job, store))
             ]
             first_due = {*due} if first_due is None else first_due
-            if not due and not _await_others(experiments, store, tell):
+            held = _held(experiments, store, executor)
+            if not due and not held and not _await_others(experiments, store, tell):
                 break
             if due:
                 handed_over.update((job.experiment_id, job.repeat) for job in due)
                 tell(Event(kind=EventKind.HANDED_OVER, text=f"{len(due)} run(s) are due", jobs=tuple(due)))
-                if not _hand_over(due, store, executor, tell, fail_fast=fail_fast):
-                    break
+            if (due or held) and not _hand_over([*due, *held], store, executor, tell, fail_fast=fail_fast):
+                break
     return replace(_summary(experiments, store, repeats), tried=retry.tried.union(handed_over))
+
+
+def _held(experiments: Sequence[Experiment], store: Store, executor: Executor) -> list[Job]:
+    """Return the runs in progress that an earlier call gave to this executor. Only the executor knows whether they still run."""
+    if not isinstance(executor, AttachingExecutor):
+        return []
+    runs = [run for state in (JobState.RUNNING, JobState.SILENT) for run in _runs(experiments, store, state)]
+    return [run.job for run in runs if (claim := claims.read_claim(run.job.run_dir)) and executor.holds(claim)]
 
 
 def _left_to_next_call(job: Job, store: Store) -> bool:
@@ -159,6 +168,8 @@ def _hand_over(due: Sequence[Job], store: Store, executor: Executor, tell: OnEve
                 break
     if failed is None:
         return True
+    if isinstance(executor, AttachingExecutor):
+        executor.end([job for job in due if job not in told])
     # The executor has ended the runs that were in progress.
     others = [(job, record) for job in due if job not in told and (record := store.run(job).record) is not None]
     for job, record in others:

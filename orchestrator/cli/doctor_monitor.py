@@ -1,4 +1,4 @@
-"""The commands `doctor` and `monitor`, which examine this machine, and `run-one`, which every executor starts."""
+"""The commands `doctor` and `monitor`, which examine this machine, and the commands that executors start."""
 
 from __future__ import annotations
 
@@ -69,3 +69,11 @@ def run_one(run_dir: Path) -> None:
 
     adopt_orphans()
     raise typer.Exit(0 if carry_out_one(run_dir).status == "ok" else 1)
+
+
+def run_array(folder: Path, element: int) -> None:
+    """Run one element of a submitted array. The batch script of the executor `slurm` starts this command."""
+    from orchestrator.executors.slurm.batches import BatchFolder
+    from orchestrator.executors.slurm.worker import carry_out
+
+    carry_out(BatchFolder(folder.absolute()), element)

@@ -1,4 +1,4 @@
-"""The executors: a dict from name to instance. Every executor starts `python -m orchestrator run-one RUN_DIR`.
+"""The executors: a dict from name to instance. Every executor starts `python -m orchestrator run-one RUN_DIR`, here or elsewhere.
 
 Other packages add executors under the entry-point group `tunebench.executors`. `FakeExecutor` is for tests; it is not registered.
 """
@@ -8,19 +8,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.entry_points import Registry
-from orchestrator.executors.executor import Executor
+from orchestrator.executors.executor import AttachingExecutor, Executor
 from orchestrator.executors.fake import FakeExecutor
 from orchestrator.executors.local import LocalExecutor
+from orchestrator.executors.slurm.executor import SlurmExecutor
+from orchestrator.executors.slurm.site import Site
 
-__all__ = ["EXECUTORS", "LOCAL", "Executor", "FakeExecutor", "LocalExecutor", "get"]
+__all__ = [
+    "EXECUTORS",
+    "LOCAL",
+    "SLURM",
+    "AttachingExecutor",
+    "Executor",
+    "FakeExecutor",
+    "LocalExecutor",
+    "SlurmExecutor",
+    "get",
+]
 
-LOCAL = "local"
+LOCAL, SLURM = "local", "slurm"
 
-EXECUTORS: Mapping[str, Executor] = {LOCAL: LocalExecutor()}
+EXECUTORS: Mapping[str, Executor] = {LOCAL: LocalExecutor(), SLURM: SlurmExecutor()}
 
 _REGISTRY = Registry(kind=Executor, group="tunebench.executors", ours=EXECUTORS)
 
 
-def get(name: str, parallel: int = 1) -> Executor:
-    """Return the executor with this name. `local` runs up to `parallel` jobs at once. Raise SelectionError for an unknown name."""
-    return LocalExecutor(parallel=parallel) if name == LOCAL and parallel > 1 else _REGISTRY.get(name)
+def get(name: str, parallel: int = 1, *, site: Site | None = None) -> Executor:
+    """Return the executor with this name. Raise SelectionError for an unknown name.
+
+    `local` runs up to `parallel` jobs at once. `slurm` submits them to the cluster of the site.
+    """
+    if name == LOCAL and parallel > 1:
+        return LocalExecutor(parallel=parallel)
+    return SlurmExecutor(site) if name == SLURM and site is not None else _REGISTRY.get(name)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from orchestrator.records import Job, JobState
+from orchestrator.results.claims import Claim
 
 
 @runtime_checkable
@@ -18,4 +19,21 @@ class Executor(Protocol):
         If the caller closes the generator, end the running jobs. If another process has claimed a job first, yield this job with
         its present state.
         """
+        ...
+
+
+@runtime_checkable
+class AttachingExecutor(Executor, Protocol):
+    """An executor whose jobs go on without it, such as jobs in the queue of a cluster.
+
+    If the caller closes the generator of `run`, the jobs go on. A later call of `run` gets the jobs again, those that are running
+    too, and waits for them.
+    """
+
+    def holds(self, claim: Claim) -> bool:
+        """Return whether a job of this executor carries out the claimed run."""
+        ...
+
+    def end(self, jobs: Sequence[Job]) -> None:
+        """Cancel these jobs, and wait until their runs have ended."""
         ...

@@ -12,9 +12,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from orchestrator.errors import LaunchError, ResultsError
 from orchestrator.executors.pool import Pool, Queue, Share
@@ -31,7 +32,8 @@ from orchestrator.results.unfinished_record import unfinished_record
 
 LEAST_FREE_BYTES, LEAST_FREE_FILES = 64 * 2**20, 100
 # Not `-m`, since it would import modules of the working folder first, such as a `types.py` or an `orchestrator/` of the user's.
-RUN_ONE = (sys.executable, "-P", str(PACKAGE / "__main__.py"), "run-one")
+TUNEBENCH = (sys.executable, "-P", str(PACKAGE / "__main__.py"))
+RUN_ONE = (*TUNEBENCH, "run-one")
 # In this time, `run-one` must end its tree (INT, TERM and KILL, with a wait after each) and write a cancelled record.
 _GOODBYE_S = 40.0
 
@@ -52,11 +54,22 @@ class _Run:
 
 
 class LocalExecutor:
-    """An executor that runs at most `parallel` jobs at once. Each job has its own part of the visible GPUs."""
+    """An executor that runs at most `parallel` jobs at once. Each job has its own part of the visible GPUs.
 
-    def __init__(self, run_one: Sequence[str] = RUN_ONE, *, parallel: int = 1) -> None:
+    `name` and `details` go into the claims. An executor for clusters uses them: it runs its jobs on a node with this executor.
+    """
+
+    def __init__(
+        self,
+        run_one: Sequence[str] = RUN_ONE,
+        *,
+        parallel: int = 1,
+        name: str = "local",
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
         self.run_one = tuple(run_one)
         self.parallel = parallel
+        self.name, self.details = name, dict(details or {})
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
         pool = _pool(self.parallel)
@@ -93,8 +106,8 @@ class LocalExecutor:
 
     def _start(self, job: Job, share: Share | None, *, neighbours: Sequence[Job]) -> _Run | None:
         """Start the job and return its run. Return None if another process has claimed the job."""
-        details = {"gpus": [gpu.uuid for gpu in share.gpus], "cores": list(share.cores)} if share else {}
-        claim = claims.claim(job, executor="local", details=details)
+        own = {"gpus": [gpu.uuid for gpu in share.gpus], "cores": list(share.cores)} if share else {}
+        claim = claims.claim(job, executor=self.name, details={**self.details, **own})
         if claim is None:
             return None
         together = [job, *neighbours] if neighbours else []

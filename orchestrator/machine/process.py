@@ -22,7 +22,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.errors import LaunchError
+from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.files import writing
 from orchestrator.machine import cgroup, process_tree
 from orchestrator.machine.child_environment import MARKER, applied, checked_marker, child_environment
@@ -216,15 +216,16 @@ def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:
     return {}
 
 
-def capture(argv: Sequence[str], timeout_s: float) -> str:
-    """Return the output of a short program.
+def capture(argv: Sequence[str], timeout_s: float, env: Mapping[str, str | None] | None = None) -> str:
+    """Return the output of a short program. `env` changes its environment, as in `child_environment`.
 
-    Raise LaunchError if the program is missing, fails, takes longer than `timeout_s`, or writes more than CAPTURED_BYTES.
+    Raise NoAnswer if the program takes longer than `timeout_s`. Raise LaunchError if it is missing, fails, or writes more than
+    CAPTURED_BYTES.
     """
     try:
-        done = _captured(argv, timeout_s)
+        done = _captured(argv, timeout_s, child_environment(env or {}))
     except (subprocess.TimeoutExpired, TimeoutError) as error:
-        raise LaunchError(f"{argv[0]}: no answer within {timeout_s:g} s") from error
+        raise NoAnswer(f"{argv[0]}: no answer within {timeout_s:g} s") from error
     except (OSError, ValueError) as error:
         raise LaunchError(f"{argv[0]}: cannot be started: {error}") from error
     if done.returncode:
@@ -233,10 +234,10 @@ def capture(argv: Sequence[str], timeout_s: float) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def _captured(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
+def _captured(argv: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end. Kill its process group after an error, a timeout or any signal that asks this process to stop."""
     child: subprocess.Popen[bytes] | None = None
-    env, pipe = child_environment({}), subprocess.PIPE
+    pipe = subprocess.PIPE
     with interrupted_once():
         try:
             with held_back():

@@ -27,6 +27,7 @@ from orchestrator.machine.cores import use_only
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failure_kinds import FILES_CHANGED, NO_METRICS, hint, known
 from orchestrator.measure.failures import Verdict, log_tail, verdict
+from orchestrator.measure.metrics import show
 from orchestrator.measure.rank_files import busy_host
 from orchestrator.monitors import Monitor
 from orchestrator.plan.command import build_command
@@ -216,6 +217,10 @@ def _judged(experiment: Experiment, folder: RunFolder, trained: Trained, finding
         out_of_memory=trained.out_of_memory,
         disk_full=run_files.is_disk_full(folder),
     )
+    if trained.cut_short and judged.kind == "timeout":
+        shown = show("wall_s", trained.outcome.wall_s)
+        cause = f"it was ended after {shown}, shortly before the end of its allocation; give `time:` in the site file more time"
+        return replace(judged, cause=cause)
     # A loss that is not finite may be the only metric, so a run without metrics may be invalid, too.
     ended_well = judged.status is Status.OK or judged.kind == NO_METRICS
     return (invalid(experiment, findings) or judged) if ended_well else judged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,12 +25,14 @@ class Trained:
     """The end of a training.
 
     `out_of_memory`: the kernel killed a process of the training because memory ran out. `core_wait_share`: the share of time
-    for which a process waited for a core. It is None if the instrument measures this time.
+    for which a process waited for a core. It is None if the instrument measures this time. `cut_short`: the training could not use
+    its whole `timeout_s`, because its allocation on a cluster ended before.
     """
 
     outcome: ProcessOutcome
     out_of_memory: bool
     core_wait_share: float | None
+    cut_short: bool = False
 
 
 def train(
@@ -38,7 +41,8 @@ def train(
     """Run the training until it ends, reaches a limit or is stopped."""
     logs = {"stdout": folder.stdout, "stderr": folder.stderr}
     reported = reported_steps.of_run(experiment, folder)
-    limit_s, group, core_wait = experiment.timeout_s, cgroup.create(claim.marker), host_load.CoreWait()
+    limit_s, cut_short = _time_limit(experiment, claim)
+    group, core_wait = cgroup.create(claim.marker), host_load.CoreWait()
     note = partial(process_tree.note, folder, claim.marker, group)
     watch = _watch(experiment, folder, reported, note=note, core_wait=core_wait)
 
@@ -62,7 +66,18 @@ def train(
             reported.finish(outcome)
         counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
         killed = counted or out_of_memory(kernel.read(), outcome, folder)
-        return Trained(outcome=outcome, out_of_memory=killed, core_wait_share=core_wait.share)
+        return Trained(outcome=outcome, out_of_memory=killed, core_wait_share=core_wait.share, cut_short=cut_short)
+
+
+def _time_limit(experiment: Experiment, claim: claims.Claim) -> tuple[float | None, bool]:
+    """Return the seconds that the training may take (None: unlimited), and whether its allocation on a cluster sets this limit."""
+    until = claim.details.get("until")
+    if not isinstance(until, (int, float)):
+        return experiment.timeout_s, False
+    left_s = max(0.0, until - time.time())
+    if experiment.timeout_s is not None and experiment.timeout_s <= left_s:
+        return experiment.timeout_s, False
+    return left_s, True
 
 
 def _watch(

@@ -18,7 +18,8 @@ class Site:
     of sbatch (`--exclusive`). `prologue` has shell lines that a job runs first. `node` is the machine of one node (`4xH100`).
     `throttle` is the number of elements of an array that run at once, and `max_queued` the number of elements that are in the
     queue at once. `pilot` is the number of runs in one allocation. `max_pending_s` limits the time that a job waits for a reason
-    that does not go away by itself. `price` is the price of one GPU-hour.
+    that does not go away by itself. `price` is the price of one GPU-hour. `poll_s` is the time between two calls of squeue. A run
+    whose job left the queue counts as lost after `grace_s`: a file server may show its record late.
     """
 
     file: str | None = None
@@ -39,3 +40,5 @@ class Site:
     pilot: int | None = None
     max_pending_s: float | None = None
     price: float | None = None
+    poll_s: float = 30.0
+    grace_s: float = 60.0

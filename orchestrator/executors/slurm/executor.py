@@ -1,0 +1,244 @@
+"""The executor `slurm` submits runs as arrays, waits for their ends, and finds arrays again that an earlier call submitted.
+
+The executor starts no run itself: on its node, each element of an array carries out its runs (`worker`). If the caller closes the
+iterator, the submitted jobs go on, and the next call attaches to them. `end` cancels them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator.errors import LaunchError, NoAnswer
+from orchestrator.executors.local import TUNEBENCH
+from orchestrator.executors.slurm import client
+from orchestrator.executors.slurm.batches import Batch, BatchFolder, Mark, batch_folders, new_batch, run_name
+from orchestrator.executors.slurm.judging import Word
+from orchestrator.executors.slurm.script import batch_script
+from orchestrator.executors.slurm.shapes import Element, Work, elements, shape_of
+from orchestrator.executors.slurm.site import Site
+from orchestrator.executors.slurm.watched import Queue, Watched, look, marks_of, refuse, settle
+from orchestrator.executors.slurm.worker import EXECUTOR
+from orchestrator.files import writing
+from orchestrator.machine.stop_signals import held_back
+from orchestrator.records import Job, JobState, Status
+from orchestrator.results import claims
+from orchestrator.results.claims import Claim
+from orchestrator.results.store import Store
+
+RUN_ARRAY = (*TUNEBENCH, "run-array")
+_LOOK_AGAIN_S = 2.0
+# Sites ask for at most this number of submissions a minute.
+_SUBMITS, _SUBMITS_IN_S = 10, 60.0
+_FULL_PAUSE_S = 60.0
+# The number of times that a run is submitted whose job ends before the run begins.
+_MOST_SUBMITS = 3
+_GOODBYE_S = 90.0
+
+
+class SlurmExecutor:
+    """An executor that submits its jobs to the cluster of a site."""
+
+    def __init__(self, site: Site | None = None, *, run_array: Sequence[str] = RUN_ARRAY) -> None:
+        self.site = site or Site()
+        self.run_array = tuple(run_array)
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
+        """Submit the jobs that no submitted element has, and yield each job with its state when it has ended."""
+        if not jobs:
+            return
+        campaign = _Campaign(jobs, self.site, self.run_array)
+        while campaign.waiting or campaign.watched:
+            campaign.feed()
+            yield from campaign.look()
+            if campaign.waiting or campaign.watched:
+                time.sleep(_LOOK_AGAIN_S)
+
+    def submit(self, jobs: Sequence[Job]) -> tuple[int, int]:
+        """Submit as many of the jobs as the site's limits allow now. Return two numbers: the submitted jobs and the others."""
+        campaign = _Campaign(jobs, self.site, self.run_array)
+        while campaign.feed():
+            pass
+        return len(jobs) - len(campaign.waiting), len(campaign.waiting)
+
+    def holds(self, claim: Claim) -> bool:
+        """Return whether a job of this executor's cluster carries out the claimed run."""
+        return claim.executor == EXECUTOR and isinstance(claim.details.get("slurm"), Mapping)
+
+    def end(self, jobs: Sequence[Job]) -> None:
+        """Cancel the elements that have these jobs, and wait until their runs have ended."""
+        if not jobs:
+            return
+        campaign = _Campaign(jobs, self.site, self.run_array)
+        for folder in {element.folder for element in campaign.watched}:
+            if batch := folder.batch():
+                client.cancel(batch.name)
+        deadline = time.monotonic() + _GOODBYE_S
+        while time.monotonic() < deadline and any(claims.state(job.run_dir) is JobState.RUNNING for job in jobs):
+            time.sleep(_LOOK_AGAIN_S)
+
+
+class _Campaign:
+    """The runs of one call: those that wait for their submission, and the submitted elements."""
+
+    def __init__(self, jobs: Sequence[Job], site: Site, run_array: Sequence[str]) -> None:
+        self.site, self.run_array = site, run_array
+        self.results = jobs[0].folder.results
+        self.waiting: list[Job] = []
+        self.watched: list[Watched] = []
+        self.queue = Queue(site=site)
+        self.submits: deque[float] = deque(maxlen=_SUBMITS)
+        self.submitted: Counter[Job] = Counter()
+        self.full_until = 0.0
+        self.max_array: int | None = None
+        self._attach(jobs)
+
+    def _attach(self, jobs: Sequence[Job]) -> None:
+        """Find the elements that earlier calls submitted. The last element that has a run is the one to wait for."""
+        places, folders = _places(self.results)
+        found: dict[tuple[BatchFolder, int], Watched] = {}
+        marks = {folder: folder.marks() for folder in folders}
+        for job in jobs:
+            place = places.get(run_name(job)) or _claimed_by(job, folders)
+            if place is None or _is_done(marks[place[0]].get(place[1], {})):
+                self.waiting.append(job)
+                continue
+            folder, number = place
+            if place not in found:
+                found[place] = _watched(folder, number, folders[folder])
+            found[place].left[job] = False
+        self.watched = [*found.values()]
+        if not self.watched:
+            self.queue.next_at = time.time() + self.site.poll_s  # none of these jobs is in the queue yet
+
+    def feed(self) -> bool:
+        """Submit an array, if runs wait and the site's limits allow it. Return whether an array was submitted."""
+        now, room = time.time(), self.site.max_queued - len(self.watched)
+        if not self.waiting or room <= 0 or now < self.full_until:
+            return False
+        if len(self.submits) == _SUBMITS and now - self.submits[0] < _SUBMITS_IN_S:
+            return False
+        planned = elements([self._work(job) for job in self.waiting], self.site)
+        count = sum(map(len, planned.values()))
+        if room < min(count, max(1, self.site.max_queued // 2)):
+            return False  # few large arrays are better for the controller than many small ones
+        if self.max_array is None:
+            self.max_array = client.max_array_size()
+        shape = next(iter(planned))
+        return self._submit(planned[shape][: min(room, self.max_array)])
+
+    def _work(self, job: Job) -> Work:
+        store = Store(self.results)
+        experiment = store.experiment(job.experiment_id)
+        ran = [
+            run.record.wall_s for run in store.runs(job.experiment_id) if run.record and run.record.status is Status.OK
+        ]
+        expected_s = max(ran, default=None)
+        return Work(job=job, shape=shape_of(experiment), limit_s=experiment.timeout_s, expected_s=expected_s)
+
+    def _submit(self, chosen: Sequence[Element]) -> bool:
+        """Write the intent, submit the script, and note Slurm's number. Return False if Slurm accepts no more jobs now."""
+        runs = [[work.job for work in element.work] for element in chosen]
+        times = [element.time_s for element in chosen]
+        time_s = None if None in times else max(filter(None, times), default=None)
+        with held_back():
+            folder = new_batch(self.results, chosen[0].work[0].shape, runs, time_s=time_s)
+            batch = folder.batch()
+            assert batch is not None
+            script = batch_script(batch, self.site, folder=folder.path, run_array=self.run_array)
+            writing.replace(folder.script, script)
+            self.submits.append(time.time())
+            if not self._accepted(folder):
+                return False
+            for number, jobs in enumerate(runs):
+                element = _watched(folder, number, batch)
+                element.left = dict.fromkeys(jobs, False)
+                self.watched.append(element)
+        sent = {job for jobs in runs for job in jobs}
+        self.submitted.update(sent)
+        self.waiting = [job for job in self.waiting if job not in sent]
+        return True
+
+    def _accepted(self, folder: BatchFolder) -> bool:
+        """Call sbatch. If it does not answer, the job may exist: the queue shows it later by its name."""
+        try:
+            folder.note_submitted(client.submit(folder.script))
+        except client.QueueFull:
+            shutil.rmtree(folder.path)
+            self.full_until = time.time() + _FULL_PAUSE_S
+            return False
+        except NoAnswer:
+            return True
+        except LaunchError as error:
+            with suppress(OSError):
+                shutil.rmtree(folder.path)
+            where = f"{self.site.file}: " if self.site.file else ""
+            raise LaunchError(
+                f"{where}Slurm refused the job: {error}; `tunebench site check` shows what the cluster has"
+            ) from error
+        return True
+
+    def look(self) -> Iterator[tuple[Job, JobState]]:
+        """Yield each run that has ended, with its state. Runs that never began wait for their next submission."""
+        if self.watched:
+            self.queue.ask()
+        marks = marks_of(self.watched)
+        for element in self.watched[:]:
+            ended, end = look(element, marks[element.folder].get(element.number, {}), self.queue)
+            yield from ((job, JobState.ENDED) for job in ended)
+            if end is not None:
+                yield from self._settled(element, end)
+            elif not element.left:
+                self.watched.remove(element)
+
+    def _settled(self, element: Watched, end: Word) -> Iterator[tuple[Job, JobState]]:
+        self.watched.remove(element)
+        for job, state in settle(element, end):
+            if state is JobState.PENDING and element.begun:
+                self.submitted[job] -= 1  # its turn did not come
+            if state is not JobState.PENDING:
+                yield job, state
+            elif self.submitted[job] < _MOST_SUBMITS:
+                self.waiting.append(job)
+            else:
+                times = f"{self.submitted[job]} times"
+                cause = f"its job ended {times} before the run began; the last time, {end.cause}"
+                refuse(element, job, Word(status=Status.FAILED, kind="launcher", cause=cause))
+                yield job, claims.state(job.run_dir)
+
+
+def _places(results: Path) -> tuple[dict[str, tuple[BatchFolder, int]], dict[BatchFolder, Batch]]:
+    """Return two mappings: run → the folder of its last batch and its element, and folder → batch."""
+    places: dict[str, tuple[BatchFolder, int]] = {}
+    folders: dict[BatchFolder, Batch] = {}
+    for folder in batch_folders(results):
+        batch = folder.batch()
+        if batch is not None:
+            folders[folder] = batch
+            places.update({run: (folder, number) for number, runs in enumerate(batch.elements) for run in runs})
+    return places, folders
+
+
+def _claimed_by(job: Job, folders: Mapping[BatchFolder, Batch]) -> tuple[BatchFolder, int] | None:
+    """Return the element that claimed the run. A later start of an element makes attempts that its batch does not list."""
+    claim = claims.read_claim(job.run_dir)
+    details = claim.details.get("slurm") if claim else None
+    if not isinstance(details, Mapping):
+        return None
+    named = [folder for folder, batch in folders.items() if batch.name == details.get("batch")]
+    number = details.get("element")
+    return (named[0], number) if named and isinstance(number, int) else None
+
+
+def _is_done(marks: Mapping[int, set[Mark]]) -> bool:
+    return bool(marks) and Mark.DONE in marks[max(marks)]
+
+
+def _watched(folder: BatchFolder, number: int, batch: Batch) -> Watched:
+    submitted = folder.submitted()
+    job_id, since = (submitted.job_id, submitted.at) if submitted else (None, batch.created_at)
+    return Watched(folder=folder, name=batch.name, number=number, job_id=job_id, since=since)

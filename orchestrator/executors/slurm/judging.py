@@ -1,0 +1,79 @@
+"""The meaning of Slurm's states for a run that has no record. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.records import Status
+
+# The job has ended, and Slurm does not start it again. A state that is neither here nor known otherwise changes nothing.
+_ENDED = frozenset(
+    (
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
+        *("PREEMPTED", "REVOKED", "TIMEOUT"),
+    )
+)
+# Reasons that go away by themselves: the job waits for its turn, for resources or for a limit.
+_NORMAL_REASONS = (
+    *(
+        "None",
+        "Priority",
+        "Resources",
+        "BeginTime",
+        "Cleaning",
+        "Dependency",
+        "JobArrayTaskLimit",
+        "Licenses",
+        "Prolog",
+    ),
+    *("Assoc", "QOSMax", "QOSGrp", "QOSJobLimit", "Reservation", "SchedDefer", "WaitingForScheduling", "BurstBuffer"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Word:
+    """The end of a run as Slurm tells it. `sure`: Slurm named the end; else the job may only have left the queue."""
+
+    status: Status
+    kind: str
+    cause: str
+    sure: bool = True
+
+
+def has_ended(state: str) -> bool:
+    """Return whether a job in this state has ended for good."""
+    return state in _ENDED
+
+
+def word(state: str | None, reason: str = "") -> Word:
+    """Return the end of a run without a record whose job is in this state. None: Slurm does not list the job any more."""
+    match state:
+        case "TIMEOUT":
+            cause = "Slurm ended its allocation at the time limit; give `time:` in the site file more time"
+            return Word(status=Status.TIMEOUT, kind="timeout", cause=cause)
+        case "DEADLINE":
+            return Word(status=Status.TIMEOUT, kind="timeout", cause="Slurm ended its allocation at the job's deadline")
+        case "OUT_OF_MEMORY":
+            cause = "Slurm ended its allocation, which used more memory than it had asked for"
+            return Word(status=Status.FAILED, kind="oom_host", cause=cause)
+        case "CANCELLED":
+            return Word(status=Status.CANCELLED, kind="cancelled", cause="its job was cancelled in Slurm")
+        case "NODE_FAIL" | "BOOT_FAIL":
+            return _lost("its node failed", state)
+        case "PREEMPTED":
+            return _lost("its allocation was preempted, and Slurm did not start it again", state)
+        case None:
+            return Word(status=Status.LOST, kind="lost", cause="Slurm does not list its job any more", sure=False)
+    why = f", {reason}" if reason not in ("", "None") else ""
+    return Word(
+        status=Status.LOST, kind="lost", cause=f"its job ended without a record (Slurm: {state}{why})", sure=False
+    )
+
+
+def _lost(text: str, state: str) -> Word:
+    return Word(status=Status.LOST, kind="lost", cause=f"{text} (Slurm: {state})")
+
+
+def is_normal(reason: str) -> bool:
+    """Return whether a waiting job's reason goes away by itself. An unknown reason does not."""
+    return reason.startswith(_NORMAL_REASONS)

@@ -1,0 +1,205 @@
+"""The submitted elements that an executor waits for, and the ends of their runs.
+
+The marks of the elements and the records of the runs decide. Slurm's word counts only where they are missing: after a grace period,
+and never against a run whose heartbeat is fresh, unless Slurm names the end.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from orchestrator.errors import LaunchError
+from orchestrator.executors.slurm import client
+from orchestrator.executors.slurm.batches import BatchFolder, Mark
+from orchestrator.executors.slurm.client import Row
+from orchestrator.executors.slurm.judging import Word, has_ended, is_normal, word
+from orchestrator.executors.slurm.site import Site
+from orchestrator.executors.slurm.worker import EXECUTOR
+from orchestrator.files import reading
+from orchestrator.files.redaction import redact
+from orchestrator.records import Job, JobState, RunRecord, Status
+from orchestrator.results import claims
+from orchestrator.results.store import Store, write_record
+from orchestrator.results.unfinished_record import unfinished_record
+
+_LONGEST_PAUSE_S = 300.0
+_JITTER = 0.2
+# A run with a younger heartbeat is running, even if Slurm does not list its job.
+_FRESH_S = 3 * claims.HEARTBEAT_S
+_TAIL_BYTES = 4000
+_CANCELLED = "its job was cancelled in Slurm before the run began"
+
+Marks = Mapping[int, set[Mark]]
+
+
+@dataclass(kw_only=True, slots=True)
+class Watched:
+    """A submitted element. `left` has its runs that have not ended; True means that the element may begin the run, but need not.
+
+    `job_id` is Slurm's number of the array; None if sbatch did not answer. `since` is the time of the submission. `begun`: a run of
+    the element has ended. `gone_since` is the time since which Slurm does not list the element as waiting or running.
+    """
+
+    folder: BatchFolder
+    name: str
+    number: int
+    job_id: int | None
+    since: float
+    left: dict[Job, bool] = field(default_factory=dict)
+    begun: bool = False
+    gone_since: float | None = None
+    stuck_since: float | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class Queue:
+    """The last answer of squeue. `asked_at` is its time, 0 before the first answer; `silent` counts the calls without one since."""
+
+    site: Site
+    rows: dict[tuple[str, int, int], Row] = field(default_factory=dict)
+    asked_at: float = 0.0
+    next_at: float = 0.0
+    silent: int = 0
+
+    def ask(self) -> None:
+        """Ask squeue, if it is time. If there is no good answer, keep the last one and wait longer before the next call."""
+        began = time.time()
+        if began < self.next_at:
+            return
+        try:
+            rows = client.queue()
+        except LaunchError:
+            self.silent += 1
+        else:
+            self.silent, self.asked_at = 0, began
+            self.rows = {(row.name, row.job_id, row.element): row for row in rows}
+        pause_s = min(_LONGEST_PAUSE_S, self.site.poll_s * 2**self.silent)
+        self.next_at = time.time() + pause_s * random.uniform(1 - _JITTER, 1 + _JITTER)
+
+    def row(self, element: Watched) -> Row | None:
+        """Return Slurm's row of an element. If the number of the job is unknown, find it by the name, and note it."""
+        if element.job_id is None:
+            found = next((row for row in self.rows.values() if row.name == element.name), None)
+            if found is None:
+                return None
+            element.folder.note_submitted(found.job_id)
+            element.job_id = found.job_id
+        return self.rows.get((element.name, element.job_id, element.number))
+
+
+def look(element: Watched, marks: Marks, queue: Queue) -> tuple[list[Job], Word | None]:
+    """Return the runs that have ended since the last look, and the end of the element; None if it has not ended."""
+    ended = [] if not marks else [job for job in element.left if job.folder.record.exists()]
+    for job in ended:
+        element.begun = True
+        del element.left[job]
+        following = _next_attempt(job)
+        if following is not None:
+            element.left[following] = True
+    latest = marks[max(marks)] if marks else set()
+    if Mark.DONE in latest:
+        return ended, word("COMPLETED")
+    return ended, _word_of_slurm(element, queue, stopped=Mark.STOPPED in latest)
+
+
+def _next_attempt(job: Job) -> Job | None:
+    """Return the next attempt if the run was lost or cancelled: Slurm may start the element again."""
+    store = Store(job.folder.results)
+    record = store.run(job).record
+    if record is None or record.status not in (Status.LOST, Status.CANCELLED):
+        return None
+    return store.job(job.experiment_id, repeat=job.repeat, attempt=job.attempt + 1)
+
+
+def _word_of_slurm(element: Watched, queue: Queue, *, stopped: bool) -> Word | None:
+    if queue.asked_at <= element.since:
+        return None
+    row = queue.row(element)
+    if row is not None and not has_ended(row.state):
+        element.gone_since = None
+        return _stuck(element, row, queue.site)
+    if element.gone_since is None:
+        # Nobody looked before. The grace period runs from the submission, so that an old folder is resumed at once.
+        element.gone_since = queue.asked_at if row is not None or element.stuck_since else element.since
+    if time.time() - element.gone_since < queue.site.grace_s:
+        return None
+    said = word("CANCELLED") if row is None and stopped else word(row.state if row else None, row.reason if row else "")
+    if not said.sure and any(_is_fresh(job) for job in element.left):
+        return None
+    return said
+
+
+def _stuck(element: Watched, row: Row, site: Site) -> Word | None:
+    """Cancel an element that waits too long for a reason that does not go away, and return its end."""
+    if row.state != "PENDING" or is_normal(row.reason) or site.max_pending_s is None:
+        element.stuck_since = None
+        return None
+    element.stuck_since = element.stuck_since or time.time()
+    waited_s = time.time() - element.stuck_since
+    if waited_s < site.max_pending_s:
+        return None
+    client.cancel(element.name, [(row.job_id, row.element)])
+    cause = f"its job waited for {waited_s:.0f} s in Slurm and was cancelled (max_pending): {row.reason}"
+    return Word(status=Status.FAILED, kind="launcher", cause=cause)
+
+
+def _is_fresh(job: Job) -> bool:
+    """Return whether the run has been claimed, and its process has just shown that it lives."""
+    if claims.state(job.run_dir, clock=claims.file_servers_clock) is not JobState.RUNNING:
+        return False
+    if any(owner.lives() for owner in claims.owners(job.run_dir)):
+        return True
+    silence_s = claims.silence_s(job.run_dir, claims.file_servers_clock)
+    return silence_s is not None and silence_s < _FRESH_S
+
+
+def settle(element: Watched, end: Word) -> Iterator[tuple[Job, JobState]]:
+    """Give each run that is left its record. Yield each run of the element with its state. PENDING: the run never began."""
+    for job, optional in element.left.items():
+        state = claims.state(job.run_dir)
+        if state is JobState.PENDING and not optional and (end.status is Status.CANCELLED or end.kind == "launcher"):
+            cause = _CANCELLED if end.status is Status.CANCELLED else end.cause
+            refuse(element, job, replace(end, cause=cause))
+            state = claims.state(job.run_dir)
+        elif state not in (JobState.PENDING, JobState.ENDED) and _is_of(element, job):
+            write_record(job.run_dir, _record(job, end))
+            state = JobState.ENDED
+        if not (optional and state is JobState.PENDING):
+            yield job, state
+
+
+def refuse(element: Watched, job: Job, end: Word) -> None:
+    """Claim a run that never began, and write its record with the end of its job and the end of the job's log."""
+    details = {"slurm": {"batch": element.name, "element": element.number}}
+    if claims.claim(job, executor=EXECUTOR, details=details) is not None:
+        write_record(job.run_dir, replace(_record(job, end), tail=_log_end(element) or None))
+
+
+def _record(job: Job, end: Word) -> RunRecord:
+    record = unfinished_record(job)
+    if record.status is not Status.LOST:
+        return record  # the run had written its record, but could not place it
+    return replace(record, status=end.status, kind=end.kind, cause=end.cause)
+
+
+def _is_of(element: Watched, job: Job) -> bool:
+    """Return whether this element claimed the run."""
+    claim = claims.read_claim(job.run_dir)
+    details = claim.details.get("slurm") if claim else None
+    place = (element.name, element.number)
+    return isinstance(details, Mapping) and (details.get("batch"), details.get("element")) == place
+
+
+def _log_end(element: Watched) -> str:
+    try:
+        return redact(reading.read_tail(element.folder.log(element.number), limit=64 * 1024))[-_TAIL_BYTES:]
+    except (OSError, ValueError):
+        return ""
+
+
+def marks_of(elements: Iterable[Watched]) -> dict[BatchFolder, dict[int, dict[int, set[Mark]]]]:
+    """Return the marks of each batch that has one of these elements. One listing for each batch."""
+    return {folder: folder.marks() for folder in {element.folder for element in elements}}
