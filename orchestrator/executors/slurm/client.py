@@ -53,7 +53,7 @@ class Row:
 def submit(script: Path) -> int:
     """Submit a batch script, and return the number of the job. Slurm runs the script in the script's folder.
 
-    Raise QueueFull if Slurm accepts no more jobs now. Raise NoAnswer if Slurm does not answer; the job may have been accepted. Raise
+    Raise QueueFull if Slurm accepts no more jobs now. Raise NoAnswer if Slurm does not answer; it may have accepted the job. Raise
     LaunchError for any other refusal.
     """
     try:
