@@ -2,7 +2,7 @@
 
 Only the process of `run-one` (`owner.json`) gets the signal. The benchmark that started this process goes on. A different process
 that now has the same process id never gets the signal. For a run on another host, the answer contains the command to type on that
-host.
+host. Slurm ends the runs of its jobs, and runs whose jobs wait in its queue are cancelled at once.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ GOODBYE_S = 60.0
 # If `run-one` has gone without a record, the benchmark that started it writes the record within this time.
 _GONE_S = 5.0
 _LOOK_AGAIN_S = 0.1
+# The executor's name in claims, and the folder of its batches.
+SLURM = "slurm"
 _OF_ANOTHER_USER = "belongs to another user; only that user or root can end it"
 
 
@@ -61,13 +63,52 @@ def cancel(store: Store, wanted: Sequence[str], *, wait_s: float = GOODBYE_S) ->
     ResultsError if a word of `wanted` does not name exactly one experiment of the results folder.
     """
     states = (JobState.RUNNING, JobState.SILENT)
-    jobs = [run.job for experiment in chosen(store, wanted) for run in store.runs(experiment) if run.state in states]
+    ids = chosen(store, wanted)
+    jobs = [run.job for experiment in ids for run in store.runs(experiment) if run.state in states]
     deadline = time.monotonic() + wait_s
-    signalled = [(job, _signal(store, job, deadline)) for job in jobs]
+    in_slurm = {job for job in jobs if _is_in_slurm(job)}
+    yield from _cancel_in_slurm(store, ids, [job for job in jobs if job in in_slurm], deadline)
+    signalled = [(job, _signal(store, job, deadline)) for job in jobs if job not in in_slurm]
     yield from (answer for _, answer in signalled if isinstance(answer, Answer))
     for job, pid in signalled:
         if isinstance(pid, int):
             yield _await(store, job, pid, deadline)
+
+
+def _is_in_slurm(job: Job) -> bool:
+    claim = claims.read_claim(job.run_dir)
+    return claim is not None and claim.executor == SLURM
+
+
+def _cancel_in_slurm(store: Store, ids: Sequence[str], running: Sequence[Job], deadline: float) -> Iterator[Answer]:
+    """Cancel the submitted runs, those that wait in Slurm's queue, too."""
+    if not (store.root / SLURM).is_dir():
+        return
+    from orchestrator.executors.slurm.cancelling import cancel_running, cancel_waiting
+
+    waiting, problem = cancel_waiting(store.root, ids)
+    for job in waiting:
+        yield Answer(job=job, end=End.ENDED, text=f"{_name(job)}: cancelled before it began")
+    ending, refusal = cancel_running(running) if running else ([], None)
+    for job in running:
+        if job not in ending or refusal:
+            why = refusal or "its job is not one of this results folder"
+            yield Answer(job=job, end=End.REFUSED, text=f"{_name(job)} runs in Slurm and could not be ended: {why}")
+    for job in ending if refusal is None else ():
+        yield _await_slurm(store, job, deadline)
+    if problem and waiting:
+        text = f"{_name(waiting[0])}: its job is still in Slurm's queue and ends as soon as it starts ({problem})"
+        yield Answer(job=waiting[0], end=End.ENDED, text=text)
+
+
+def _await_slurm(store: Store, job: Job, deadline: float) -> Answer:
+    """Wait for the record of a run that Slurm was asked to end."""
+    while (run := store.run(job)).state is not JobState.ENDED and time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN_S)
+    if run.record is None:
+        text = ": Slurm was asked to end its job and the run has no record yet; the next `tunebench run` looks again"
+        return Answer(job=job, end=End.ENDING, text=_name(job) + text)
+    return Answer(job=job, end=End.ENDED, text=f"{_name(job)}: {run.record.status} after {run.record.wall_s:.1f} s")
 
 
 def nothing_runs(store: Store, wanted: Sequence[str]) -> str:

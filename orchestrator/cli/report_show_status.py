@@ -68,6 +68,7 @@ def status(
     """Show the state of a campaign's runs, and how long the remaining runs may take."""
     from orchestrator.campaign.status import view
     from orchestrator.campaign.status.campaign import Reader, looks, pause_on
+    from orchestrator.campaign.status.cluster_queue import ClusterQueue
     from orchestrator.machine.stop_signals import StopSignals
     from orchestrator.results import requested
     from orchestrator.results.store import Store
@@ -77,7 +78,7 @@ def status(
             "--watch and --json cannot be combined, because --json prints one document; leave out one of the two"
         )
     store = Store.resume(folder)
-    reader = Reader(store, only=requested.current(store.root))
+    reader = Reader(store, only=requested.current(store.root), queue=ClusterQueue(store.root))
     if as_json:
         print_raw([view.as_json(reader.look())])
     elif not watch:

@@ -46,7 +46,7 @@ class CampaignStatus:
 
     `left_s` is an estimate of the seconds until everything is done; None if unknown. `warnings` has a sentence for each file that
     cannot be read. `unread` counts the experiments that are missing or cannot be read. `labels` maps an experiment's id to the
-    values that distinguish it, if the id does not show them.
+    values that distinguish it, if the id does not show them. `queue` describes the jobs in a cluster's queue.
     """
 
     root: Path
@@ -56,6 +56,7 @@ class CampaignStatus:
     warnings: tuple[str, ...] = ()
     unread: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    queue: tuple[str, ...] = ()
 
     def of(self, state: RepeatState) -> tuple[RepeatStatus, ...]:
         return tuple(repeat for repeat in self.repeats() if repeat.state is state)
@@ -81,10 +82,19 @@ def chosen(store: Store, wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 class Reader:
-    """A reader that looks at a results folder repeatedly. With `only`, it looks only at the experiments with these ids."""
+    """A reader that looks at a results folder repeatedly. With `only`, it looks only at the experiments with these ids.
 
-    def __init__(self, store: Store, *, only: Collection[str] | None = None) -> None:
-        self.store, self.only = store, only
+    `queue` returns sentences about the jobs in a cluster's queue.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        only: Collection[str] | None = None,
+        queue: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        self.store, self.only, self.queue = store, only, queue
         self._seen: object = None
         self._followers: dict[str, Follower] = {}
         self._expectation = Expectation(())
@@ -125,6 +135,7 @@ class Reader:
             ),
             unread=len(followers) - len(known) + len(self._missing),
             labels=self._labels_of(known),
+            queue=self.queue(),
         )
 
     def _labels_of(self, known: Sequence[ExperimentStatus]) -> Mapping[str, str]:

@@ -54,6 +54,7 @@ def as_json(status: CampaignStatus) -> str:
         "counts": {state.value: count for state, count in status.counts().items()},
         "experiments": [_experiment(experiment) for experiment in status.experiments],
         "warnings": list(status.warnings),
+        "queue": list(status.queue),
     }
     return escaped(json.dumps(document, indent=1)) + "\n"
 
@@ -112,6 +113,7 @@ def _lines(status: CampaignStatus, title: str) -> Iterator[_Line]:
     )
     yield from _section(silent, _gone(status, RepeatState.SILENT))
     yield from _section("pending", _pending(status))
+    yield from _section("in Slurm's queue", ((1, Text(sentence)) for sentence in status.queue))
     yield from _section("cannot be read", ((1, Text(warning, style="yellow")) for warning in status.warnings))
 
 
