@@ -22,7 +22,7 @@ from orchestrator.files.printable_text import counted
 from orchestrator.report.format import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from orchestrator.campaign.steps import Way
@@ -58,8 +58,7 @@ def plan(options: PlanOptions) -> None:
     planned = _expand(suite, _select(options), machine)
     if options.fit_only:
         planned = _without_what_cannot_run(planned, machine)
-    _show_plan(planned, options, outlook)
-    _show_changed_files(planned, options, options.results or RESULTS)
+    _show_plan(planned, options, outlook, below=_changed_files(planned, options, options.results or RESULTS))
 
 
 @takes(RunOptions)
@@ -235,27 +234,34 @@ def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
     from orchestrator.campaign import steps
     from orchestrator.results import folder
 
-    _show_plan(planned, options)
+    below: list[str] = []
     is_table = not (options.as_json or options.commands)
     if is_table and not options.move_aside and folder.is_ours(options.results):
-        _show_changed_files(planned, options, options.results)
-        say(steps.due_line(planned, options.results, retry=way.retry))
+        below += _changed_files(planned, options, options.results)
+        below.append(steps.due_line(planned, options.results, retry=way.retry))
+    _show_plan(planned, options, below=below)
 
 
-def _show_changed_files(planned: Plan, options: PlanOptions | RunOptions, root: Path) -> None:
-    """If the plan is a table, show which files changed since the runs in a results folder.
+def _changed_files(planned: Plan, options: PlanOptions | RunOptions, root: Path) -> list[str]:
+    """If the plan is a table, return notes that say which files changed since the runs in a results folder.
 
     Only files of users' own programs count.
     """
     if options.as_json or options.commands or not any(experiment.sources for experiment in planned.experiments):
-        return
+        return []
     from orchestrator.campaign.changed_files import changed_files
 
-    for note in changed_files(planned, root):
-        say(f"note: {note}")
+    return [f"note: {note}" for note in changed_files(planned, root)]
 
 
-def _show_plan(planned: Plan, options: PlanOptions | RunOptions, outlook: Outlook | None = None) -> None:
+def _show_plan(
+    planned: Plan,
+    options: PlanOptions | RunOptions,
+    outlook: Outlook | None = None,
+    *,
+    below: Sequence[str] = (),
+) -> None:
+    """Show the plan. A table is printed when all its lines are known, so that a mistake never follows half an output."""
     from orchestrator.plan import view
 
     if options.as_json:
@@ -263,8 +269,9 @@ def _show_plan(planned: Plan, options: PlanOptions | RunOptions, outlook: Outloo
     elif options.commands:
         print_raw(view.command_lines(planned.experiments, sys.executable))
     else:
-        out().print(view.table(planned, width=out().width, outlook=outlook))
-        for line in view.summary(planned, outlook=outlook):
+        shown, lines = view.table(planned, width=out().width, outlook=outlook), view.summary(planned, outlook=outlook)
+        out().print(shown)
+        for line in (*lines, *below):
             say(line)
 
 

@@ -6,8 +6,6 @@ notes yields only sentences. `config` has the checks that need only the file. `c
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +13,7 @@ from orchestrator import monitors, trainers
 from orchestrator.errors import suggestion
 from orchestrator.files.redaction import is_secret_name
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
-from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, FRAMEWORK, GPUS, MODEL, number_of_cells
+from orchestrator.plan.cells import EFFECTIVE, FRAMEWORK, GPUS, MODEL, number_of_cells
 from orchestrator.plan.config import Scenario, argument_text, own_script
 from orchestrator.plan.config.argument_text import as_yaml
 from orchestrator.plan.config.combined import members
@@ -25,8 +23,6 @@ from orchestrator.plan.data import published_models
 from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.argument_values import Doubt, doubt, known, unlikely, wrong
-from orchestrator.trainers.custom import PROVIDED, placeholders
-from orchestrator.trainers.units import wrong_unit
 
 Found = Iterator[tuple[YamlPath, str]]
 
@@ -252,45 +248,3 @@ def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[
             near = next((f"{axis}: {value}" for axis, some in values.items() if value in some), "")
             hint = f"; did you mean {{{near}}}?" if near else suggestion(value, allowed)
             yield ("baseline", name), f"baseline: the axis {name} has no value {value!r}{hint}"
-
-
-def custom(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str, Text | None]) -> Found:
-    """Check the sources of a custom command's metrics, and the placeholders of the command.
-
-    Each placeholder needs an argument in `given` or in an entry of `include:`. `withheld` has the arguments of defaults.yaml; the
-    command gets them only if `--defaults` names the file.
-    """
-    if scenario.custom is None:
-        return
-    derived = (BATCH, ACCUMULATION) if EFFECTIVE in given else ()
-    added = (name for entry in scenario.include for name in entry)
-    known = {*PROVIDED, *given, *derived, *added} - {FRAMEWORK, EFFECTIVE}
-    for index, word in enumerate(scenario.custom.command):
-        for name in sorted(placeholders([word]) - known):
-            cure = suggestion(name, known)
-            if withheld.get(name) is not None:
-                cure = f", since trainer custom gets none of defaults.yaml; write {name} under 'arguments:'"
-            message = f"the command uses {{{name}}}, but there is no argument {name}{cure}"
-            yield ("custom", "command", index), message
-    for name, source in scenario.custom.metrics.items():
-        path = ("custom", "metrics", name)
-        if source.unit is not None and (cause := wrong_unit(name, source.unit)):
-            yield (*path, "unit"), f"metric {name}: {cause}"
-        if scenario.custom.results == "log" and source.pattern is None:
-            yield path, f"metric {name}: 'results: log' needs a 'pattern:'; write a regular expression with one group"
-        if source.pattern is not None and (wrong := _wrong_pattern(source.pattern)):
-            yield (*path, "pattern"), f"metric {name}: {source.pattern!r} {wrong}"
-
-
-def _wrong_pattern(pattern: str) -> str | None:
-    """Return what is wrong with the regular expression of a metric, or None."""
-    try:
-        with warnings.catch_warnings(action="error", category=FutureWarning):
-            groups = re.compile(pattern).groups
-    except (re.error, OverflowError, RecursionError) as error:
-        return f"is not a regular expression: {error}"
-    except FutureWarning as warning:  # such as [[:digit:]], which means something else in Python
-        return f"is ambiguous: {str(warning).lower()}; write \\d for digits, and \\[ for the character ["
-    if groups > 1:
-        return f"has {groups} groups; write one group around the number, and (?:…) for the others"
-    return None

@@ -17,7 +17,6 @@ from string import Template
 from typing import Any
 
 from orchestrator import trainers
-from orchestrator.errors import LaunchError
 from orchestrator.records import Command, Device, Experiment, Reason
 from orchestrator.records.run_folder import OUTPUT, WORK, path_text
 from orchestrator.trainers import argument_names, custom, instrumented
@@ -51,13 +50,10 @@ def build_command(
     """Return the command of one run, in its folder `run_dir`, on `gpus` (their ids, or a placeholder for them).
 
     A plan passes `files=False` to leave out the files that the command reads, because a plan shows only the command line and
-    variables. Raises LaunchError for an experiment that the plan should have refused.
+    variables. A plan also shows the command of a skipped experiment. There, a placeholder without a value stays as it is.
     """
     visible = gpus if isinstance(gpus, str) else ",".join(gpus)
     if experiment.custom is not None:
-        missing = custom.unknown_placeholders(experiment)
-        if missing:
-            raise LaunchError(_placeholder_sentence(experiment, missing))
         at_launch = {"gpus": visible, "port": str(port), "python": python}
         words = custom.filled(experiment, run_dir=run_dir, at_launch=at_launch)
     else:
@@ -158,19 +154,7 @@ def distributed_type(experiment: Experiment) -> str:
 
 def plan_problems(experiment: Experiment) -> Reason | None:
     """Return the reason why this combination of settings can't work on any machine, or None."""
-    return (
-        _custom_problem(experiment)
-        or _model_problem(experiment)
-        or _distribution_problem(experiment)
-        or _cpu_problem(experiment)
-    )
-
-
-def _custom_problem(experiment: Experiment) -> Reason | None:
-    missing = custom.unknown_placeholders(experiment)
-    if not missing:
-        return None
-    return Reason(kind="unknown_placeholder", text=_placeholder_sentence(experiment, missing))
+    return _model_problem(experiment) or _distribution_problem(experiment) or _cpu_problem(experiment)
 
 
 def _model_problem(experiment: Experiment) -> Reason | None:
@@ -219,12 +203,6 @@ def _requested_type(experiment: Experiment) -> str:
 def _word(value: object) -> str:
     """Return a value of a configuration as a word. False and None become `no`, because YAML reads a bare `no` as False."""
     return "no" if value is None or value is False else str(value)
-
-
-def _placeholder_sentence(experiment: Experiment, missing: set[str]) -> str:
-    shown = ", ".join(f"{{{name}}}" for name in sorted(missing))
-    given = ", ".join((*custom.PROVIDED, *(name for name in experiment.arguments if name not in custom.PROVIDED)))
-    return f"the command uses {shown}, but there is no such argument. Allowed: {given}"
 
 
 @lru_cache(maxsize=512)

@@ -80,14 +80,6 @@ def placeholders(command: Iterable[str]) -> set[str]:
     return {match["name"] for word in command for match in _PLACEHOLDER.finditer(word) if match["name"]}
 
 
-def unknown_placeholders(experiment: Experiment) -> set[str]:
-    """Return the command's placeholders that have no value. A plan reports such placeholders as a mistake."""
-    if experiment.custom is None:
-        return set()
-    known = _values(experiment, Path("{run_dir}"), {}).keys() | set(LEFT_FOR_LAUNCH)
-    return placeholders(experiment.custom.command) - known
-
-
 def filled(experiment: Experiment, *, run_dir: Path, at_launch: Mapping[str, str]) -> list[str]:
     """Return the command with every placeholder filled in one pass.
 

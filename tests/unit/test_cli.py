@@ -348,6 +348,33 @@ def test_what_is_only_known_at_launch_is_a_placeholder(call: Call, file: Path) -
     assert one["arguments"]["output_dir"] == "{run_dir}/output"
 
 
+CUSTOM = {"name": "own", "trainer": "custom", "device": "cpu"}
+
+
+@pytest.mark.parametrize("view", ["plan", "plan --json", "plan --commands", "run", "run --dry-run --json"])
+def test_a_placeholder_without_a_value_is_told_before_anything_is_printed(view: str, call: Call, file: Path) -> None:
+    own = {"command": ["true", "{opt}"], "launcher": "none"}
+    file.write_text(yaml.safe_dump({"scenarios": [{**CUSTOM, "matrix": {"opt": ["a", None]}, "custom": own}]}))
+    sub_command, *words = view.split()
+    code, out, err = call(sub_command, file, *words)
+    assert (code, out) == (2, "")
+    (error,) = [line for line in err.splitlines() if not line.startswith("note: ")]
+    assert re.match(
+        rf"error: {file}:\d+:\d+: scenario 'own': the command uses {{opt}}, but opt is null \(matrix:\)", error
+    )
+
+
+def test_the_command_of_a_skipped_cell_is_shown_without_its_missing_value(call: Call, file: Path) -> None:
+    """Its batch follows from an effective batch, and does not exist if that batch is not divisible."""
+    own = {"command": ["true", "{per_device_train_batch_size}"], "launcher": "none"}
+    batch = {"matrix": {"effective_batch_size": [3]}, "arguments": {"gradient_accumulation_steps": 1}, "num_gpus": [2]}
+    file.write_text(yaml.safe_dump({"scenarios": [{**CUSTOM, **batch, "custom": own}]}))
+    code, out, _ = call("plan", file, "--json")
+    (one,) = json.loads(out)["experiments"]
+    assert (code, one["skip"]["kind"]) == (0, "batch_does_not_divide")
+    assert one["command"] == ["true", "{per_device_train_batch_size}"]
+
+
 def test_a_campaign_of_which_nothing_can_run_does_not_start(call: Call, file: Path) -> None:
     code, _, err = call("run", file, "--set", "device=cuda", "--num-gpus", 4096)
     assert code == 2 and "none of the" in err and "`tunebench plan` shows the reason for each" in err

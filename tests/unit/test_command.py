@@ -11,7 +11,7 @@ import pytest
 import yaml
 from factories import results
 
-from orchestrator.errors import LaunchError, SelectionError
+from orchestrator.errors import SelectionError
 from orchestrator.plan import command as launcher
 from orchestrator.records import Command, CustomCommand, Device, Experiment, Framework, Measure, Script
 from orchestrator.trainers.instrumented import FILE_NAME, single_file
@@ -167,7 +167,6 @@ def test_a_users_output_folder_is_not_taken() -> None:
         ({"device": Device.CPU, "arguments": {"fp16": "True"}}, "precision_on_cpu"),
         ({"device": Device.CPU, "arguments": {"bf16": "True"}}, None),
         ({"device": Device.CPU, "accelerate": {"mixed_precision": "fp8"}}, "precision_on_cpu"),
-        ({"trainer": "custom", "custom": CustomCommand(command=("train", "{widht}"))}, "unknown_placeholder"),
         ({"trainer": "trl"}, "model_of_other_trainer"),
         ({"trainer": "fms_hf_tuning"}, "model_of_other_trainer"),
         ({"trainer": "trl", "model": "org/a-model"}, None),
@@ -176,11 +175,6 @@ def test_a_users_output_folder_is_not_taken() -> None:
 def test_what_cannot_work_is_said_in_the_plan(changes: dict[str, Any], kind: str | None) -> None:
     reason = launcher.plan_problems(experiment(**changes))
     assert (reason.kind if reason else None) == kind
-
-
-def test_a_command_that_can_not_be_filled_is_refused() -> None:
-    with pytest.raises(LaunchError, match=r"uses \{widht\}, but there is no such argument"):
-        build(experiment(trainer="custom", custom=CustomCommand(command=("train", "{widht}"))))
 
 
 def test_an_unknown_trainer_is_named() -> None:

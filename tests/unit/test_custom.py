@@ -30,10 +30,8 @@ def test_placeholders_are_filled_once(word: str, words: list[str]) -> None:
     assert filled(word) == words
 
 
-def test_an_unknown_placeholder_can_be_seen_before_anything_runs() -> None:
+def test_the_placeholders_of_a_command_are_seen_before_anything_runs() -> None:
     assert custom.placeholders(("train", "--a={lr}{gpus}", "{{x}}", "{widht}")) == {"lr", "gpus", "widht"}
-    assert custom.unknown_placeholders(experiment("{lr} {port} {python} {widht}")) == {"widht"}
-    assert custom.unknown_placeholders(experiment(trainer="huggingface", custom=None)) == set()
 
 
 def read(tmp_path: Path, results: str, **sources: MetricSource) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from orchestrator.plan.config import Scenario, Suite, argument_texts, own_script
 from orchestrator.plan.config.combined import combined, contradictions, for_trainer
 from orchestrator.plan.config.scenario_checks import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
+from orchestrator.plan.expand import custom_command
 from orchestrator.plan.identity.experiment_id import Digester, accelerate_settings, readable_part
 from orchestrator.plan.identity.sources import Sources
 from orchestrator.plan.placement import (
@@ -186,8 +187,13 @@ class Expansion:
             return None
         of_frameworks = (name for framework in self.frameworks.values() if framework for name in framework.arguments)
         given = {*self.layers.lower, *self.layers.upper, *self.axes, *of_frameworks}
-        self._refuse(checks.custom(self.scenario, given, withheld=self.suite.defaults))
+        self._refuse(custom_command.mistakes(self.scenario, given, withheld=self.suite.defaults))
         return replace(self.scenario.custom.record(), folder=str(resolved(self.suite.document.file.parent)))
+
+    @cached_property
+    def _needed(self) -> frozenset[str]:
+        """The arguments that every cell needs for the scenario's own command."""
+        return custom_command.needed_arguments(self.custom.command) if self.custom else frozenset()
 
     @cached_property
     def script(self) -> Script | None:
@@ -238,6 +244,8 @@ class Expansion:
             unchecked = arguments.items() - self._checked
             self._checked |= unchecked
             self._check({name: value for name, value in arguments.items() if (name, value) in unchecked}, cell)
+        if self.custom and not (skip or self._needed <= arguments.keys()):
+            self._refuse(custom_command.without_value(self.custom.command, arguments, cell, self.layers))
         if cell.model == self.stand_in:
             del arguments[MODEL]
         return self._finish(cell, arguments, skip)
