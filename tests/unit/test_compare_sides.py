@@ -81,6 +81,20 @@ def campaign(root: Path, *, experiments: int = 3, repeats: int = 3, began: float
     return stored(root, *cells)
 
 
+# several tables of one folder
+
+
+def test_the_tables_of_a_folder_do_not_count_twice_on_a_side(tmp_path: Path) -> None:
+    root = campaign(tmp_path / "r", experiments=1)
+    files = [root / "benchmarks.csv", root / "raw_summary.csv"]
+    for file, make in zip(files, (tables.benchmarks, tables.raw_summary), strict=True):
+        file.write_text(make(load([root])))
+    for places, kept in ((files, files[1]), ([root, *files], root), ([files[0], root], root)):
+        side = read(places)
+        assert (side.name, speeds(only(side))) == (str(kept), [101, 102, 103])
+        assert [sentence.split(": ")[0] for sentence in side.warnings] == [str(one) for one in places if one != kept]
+
+
 # a results folder of ours
 
 

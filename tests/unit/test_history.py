@@ -30,6 +30,8 @@ from orchestrator.compare.history.view.trend_page import trend_page
 from orchestrator.compare.rules import Rules, parse
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.records import Experiment, Framework, RunRecord
+from orchestrator.report.tables import benchmarks, raw_summary
+from orchestrator.results.table.load import load
 
 DAY_S = 86400.0
 BEGAN = 1.7e9
@@ -255,6 +257,31 @@ def test_what_is_no_campaign_is_an_error_where_it_is_named_and_a_warning_where_i
         history(tmp_path, tmp_path / "1")
     with pytest.raises(SelectionError, match="no campaign measured"):
         history(tmp_path, rules=parse(metrics=["mfu"]))
+
+
+def test_the_tables_of_a_folder_are_one_campaign(tmp_path: Path) -> None:
+    for day in range(2):
+        root = stored(tmp_path / f"day-{day}", (BASELINE, measured(BASELINE, day, [1000.0, 1001.0])))
+        for name, text in (
+            ("benchmarks.csv", benchmarks(load([root]))),
+            ("raw_summary.csv", raw_summary(load([root]))),
+        ):
+            (root / name).write_text(text)
+    tables, means = sorted(tmp_path.glob("*/*.csv")), sorted(tmp_path.glob("*/benchmarks.csv"))
+    found = history(*tables)
+    assert [Path(one.name).parts[-2:] for one in found.campaigns] == [(f"day-{n}", "raw_summary.csv") for n in range(2)]
+    assert found.warnings == tuple(
+        f"{table}: it is left out, because raw_summary.csv of the same folder has the same runs" for table in means
+    )
+    with_folder = history(tmp_path, *tables)
+    assert [Path(one.name).name for one in with_folder.campaigns] == ["day-0", "day-1"]
+    assert f"{tables[0]}: it is left out, because {tmp_path / 'day-0'} itself has the same runs" in with_folder.warnings
+    assert len(history(*means).campaigns) == 2, "a table that is alone is a campaign"
+    for number, table in enumerate(tables[:2]):
+        shutil.copy(table, tmp_path / f"{number}.csv")
+    assert len(history(*tmp_path.glob("*.csv")).campaigns) == 2, (
+        "under other names, nothing says that they belong together"
+    )
 
 
 def test_a_copy_of_a_campaign_counts_once_and_so_does_a_link_to_it(tmp_path: Path) -> None:

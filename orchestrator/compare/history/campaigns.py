@@ -1,9 +1,9 @@
 """Read the campaigns of a history, each as a side of `compare`, and sort them by their start.
 
 A campaign is a results folder, or a file that `compare` accepts. The user names the folder itself, or a folder that contains it.
-Some files have no start times: a CSV file with one row per experiment, or a file of the reference. If there is such a file, all
-campaigns keep the order of the command line. If several campaigns have the same run, the run counts only in the first of these
-campaigns on the command line.
+Several tables of one folder are one campaign. Some files have no start times: a CSV file with one row per experiment, or a file of
+the reference. If there is such a file, all campaigns keep the order of the command line. If several campaigns have the same run,
+the run counts only in the first of these campaigns on the command line.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
     the error of the first place: all places may have the same error, such as a mistake in `by`.
     """
     found: list[Side] = []
-    warnings: list[str] = []
     errors: list[OrchestratorError] = []
-    for place, is_named in _places(places):
+    every, warnings = _places(places)
+    for place, is_named in every:
         try:
             side = sides.read([place], by=by)
         except OrchestratorError as error:
@@ -101,16 +101,21 @@ def _began_at(side: Side) -> float | None:
     return min(starts, default=None)
 
 
-def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
-    """Return the place of each campaign, and whether the user named it directly. If not, the user named its parent folder."""
+def _places(places: Sequence[Path]) -> tuple[list[tuple[Path, bool]], list[str]]:
+    """Return two values: the place of each campaign, and warnings about tables that are left out.
+
+    A place comes with whether the user named it directly. If not, the user named its parent folder.
+    """
     every: list[tuple[Path, bool]] = []
     for place in places:
         every += [(inner, False) for inner in _inside(place)] or [(place, True)]
     if len({resolved(place) for place, _ in every}) < len(every):
         raise ResultsError("the same folder or file is named twice, so its campaign would count twice; name it once")
-    if len(every) > MOST_CAMPAIGNS:
-        raise ResultsError(f"{len(every):,} campaigns are named; name at most {MOST_CAMPAIGNS:,}")
-    return every
+    kept, warnings = folders.without_own_tables([place for place, _ in every])
+    if len(kept) > MOST_CAMPAIGNS:
+        raise ResultsError(f"{len(kept):,} campaigns are named; name at most {MOST_CAMPAIGNS:,}")
+    is_named = dict(every)
+    return [(place, is_named[place]) for place in kept], warnings
 
 
 def _inside(place: Path) -> list[Path]:

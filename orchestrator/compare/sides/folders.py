@@ -6,13 +6,15 @@ is made, since a comparison reads each number once. Nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.compare.sides import environment
 from orchestrator.compare.sides.experiments import Origin, Place
 from orchestrator.compare.sides.keys import DIGEST
+from orchestrator.files.reading import resolved
 from orchestrator.records import Experiment, JobState, RunRecord
 from orchestrator.results.contents import Contents
 from orchestrator.results.folder import SUITE_FILE, is_ours
@@ -20,6 +22,30 @@ from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, rows
 from orchestrator.results.table.rows import Row, Value
 from orchestrator.results.table.sources import reference_folder
+
+# The tables that a report writes next to each other, those that say most about the runs first.
+TABLES = ("raw_summary.csv", "benchmarks.csv", "devices.csv", "ranks.csv")
+
+
+def without_own_tables(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """Return two values: the places, with the results of each folder only once, and a warning for each place that is left out.
+
+    The tables of one folder have the same runs. If the folder itself is among the places, all its tables are left out. Otherwise
+    the table that says most is kept.
+    """
+    tables: dict[Path, list[Path]] = defaultdict(list)
+    for place in places:
+        if place.name in TABLES and place.is_file():
+            tables[resolved(place).parent].append(place)
+    whole = {resolved(place): place for place in places if place.is_dir()}
+    warnings: dict[Path, str] = {}
+    for folder, of_folder in tables.items():
+        best = min((table.name for table in of_folder), key=TABLES.index)
+        kept = f"{whole[folder]} itself" if folder in whole else f"{best} of the same folder"
+        for table in of_folder:
+            if folder in whole or table.name != best:
+                warnings[table] = f"{table}: it is left out, because {kept} has the same runs"
+    return [place for place in places if place not in warnings], list(warnings.values())
 
 
 def holds_results(place: Path) -> bool:

@@ -52,9 +52,14 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
 def several(sides: Sequence[Sequence[Path]], *, by: Sequence[str] = ()) -> list[Side]:
     """Return several sides. All of them write a value in the same way. Raise the same errors as `read`."""
     with gc_pause.left_alone():
-        opened = [_opened(places) for places in sides]
+        chosen = [folders.without_own_tables(places) for places in sides]
+        opened = [_opened(places) for places, _ in chosen]
         cells = ambiguous(row for one in opened for place in one if isinstance(place, Place) for row in place.rows)
-        return [_side(one, cells, by) for one in opened]
+        read = [_side(one, cells, by) for one in opened]
+        return [
+            replace(side, warnings=(*left_out, *side.warnings))
+            for side, (_, left_out) in zip(read, chosen, strict=True)
+        ]
 
 
 def _opened(places: Sequence[Path]) -> list[Place | Side]:
