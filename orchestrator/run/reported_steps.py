@@ -43,7 +43,7 @@ class ReportedSteps:
         self.lines = StepLines(self._moment)
         self.ending = EarlyEnd(experiment.measure) if experiment.measure else None
         self.began, self.began_monotonic = time.time(), time.monotonic()
-        self.place, self.rest = 0, b""
+        self.place, self.rest, self.lost = 0, b"", ""
         self.looked, self.pause_s = self.began_monotonic, FIRST_PAUSE_S
 
     def _moment(self, reading: float) -> float | None:
@@ -88,6 +88,12 @@ class ReportedSteps:
         path = self.folder.stdout if self.source is StepSource.STDOUT else self.folder.steps(0)
         try:
             with reading.opened(path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size < self.place:  # a program emptied its log, such as one that rotates logs
+                    self.lost = f"{path.name} was emptied while the program ran, so steps may be missing"
+                    self.place = 0
+                elif size > steps.MAX_BYTES:
+                    self.lost = f"only the first {steps.MAX_BYTES // 2**20} MiB of {path.name} were searched for steps"
                 file.seek(self.place)
                 while self.place < steps.MAX_BYTES and (piece := file.read(_PIECE_BYTES)):
                     self.place += len(piece)
@@ -140,7 +146,7 @@ class ReportedSteps:
             "measure": asdict(measure) if measure else None,
             "stopped": stopped,
             "steps_from": self.source,
-            "steps_note": self.lines.note,
+            "steps_note": self.lost or self.lines.note,
             "steps_problem": self.lines.problem,
         }
 

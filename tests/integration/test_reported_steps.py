@@ -169,6 +169,34 @@ def test_a_program_that_prints_on_and_makes_no_step_has_stalled(tmp_path: Path, 
     assert (record.status, record.kind) == (Status.STALLED, "stalled")
 
 
+def test_a_log_that_the_program_emptied_is_said(tmp_path: Path) -> None:
+    code = """
+import json, os, time
+for number in range(1, 31):
+    if number == 21:
+        time.sleep(1.5)  # until the lines before were read
+        os.truncate(1, 0)
+    print(json.dumps({"step": number, "seconds": 0.1}), flush=True)
+"""
+    measure = Measure(discard_steps=0, at_most_steps=1000)
+    _, record = carried_out(tmp_path, experiment(code, custom=command_without_metrics(), measure=measure))
+    assert values(record)["steps"] == 30
+    assert "stdout.log was emptied while the program ran, so steps may be missing" in said(record)
+
+
+def test_a_step_after_a_progress_bar_is_said(tmp_path: Path) -> None:
+    code = """
+for number in range(1, 31):
+    bar = f"\\r{number}/30 " if number % 10 == 0 else ""
+    print(bar + '{"step": %d, "seconds": 0.1}' % number)
+"""
+    _, record = carried_out(tmp_path, experiment(code, custom=command_without_metrics()))
+    assert said(record)[0] == (
+        "3 of the step lines in stdout cannot be used; "
+        'the first: 10/30 {"step": 10, "seconds": 0.1} (other text comes before the JSON)'
+    )
+
+
 def test_calls_are_steps_in_an_interpreter_without_tunebench(tmp_path: Path) -> None:
     command = replace(command_without_metrics(), command=("{python}", "-S", "-c", "{code}"))
     one = experiment(CALLS.format(steps=30), steps=StepSource.CALLS, custom=command, env={"PYTHONPATH": None})

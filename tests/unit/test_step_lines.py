@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,8 @@ KEYS = st.sampled_from(["step", "seconds", "time", "tokens", "samples", "loss"])
 NUMBERS = st.one_of(st.integers(-3, 60), st.floats(), st.integers(), st.text(max_size=3), st.booleans(), st.none())
 ROWS = st.dictionaries(KEYS, NUMBERS, max_size=5).map(json.dumps)
 NOISE = st.text(max_size=12)
-OUTPUTS = st.lists(st.one_of(ROWS, ROWS, NOISE), max_size=25).map(lambda lines: "\n".join(lines).encode())
+AFTER_TEXT = st.tuples(st.sampled_from(["\r", "[rank0]: ", "  "]), ROWS).map("".join)
+OUTPUTS = st.lists(st.one_of(ROWS, ROWS, NOISE, AFTER_TEXT), max_size=25).map(lambda lines: "\n".join(lines).encode())
 
 
 def read(*lines: dict[str, Any] | str, **options: Any) -> tuple[list[dict[str, Any]], StepLines]:
@@ -117,6 +119,58 @@ def test_a_line_longer_than_any_step_is_left_out() -> None:
     for _ in range(3):
         assert reader.feed(b'{"step": 1, ' + b" " * LONGEST_LINE) == []
     assert reader.feed(b'"seconds": 1}\n{"step": 2, "seconds": 1}\n')[0]["step"] == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "mistake"),
+    [
+        ('[rank0]: {"step": 2, "seconds": 0.2}', "other text comes before the JSON"),
+        (' 40%|##-- | 2/5 [00:00<00:00]{"step": 2, "seconds": 0.2}', "other text comes before the JSON"),
+        ('INFO:train:{"step": 2, "time": 7.5} on gpu', "other text comes before the JSON"),
+        ('{"step": 2, "losses": "' + "x" * LONGEST_LINE + '", "seconds": 0.2}', "it is longer than 64 KiB"),
+        ('{"step": 2, "time": 7.5}', "the line of the previous step has no time"),
+    ],
+)
+def test_a_step_that_cannot_be_read_is_said(line: str, mistake: str) -> None:
+    found, reader = read({"step": 1, "seconds": 0.1}, line, {"step": 3, "seconds": 0.3})
+    assert [step["s"] for step in found] == [0.1, 0.3]
+    note = str(reader.note)
+    assert note.startswith(f"1 of the step lines in stdout cannot be used; the first: {line.strip()[:20]}"), note
+    assert note.endswith(f"({mistake})") and len(note) < 250, note
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{'loss': 2.1, 'grad_norm': 0.3, 'learning_rate': 2e-05, 'epoch': 0.5}",
+        "{'train_runtime': 12.5, 'train_samples_per_second': 80.0, 'train_steps_per_second': 4.0, 'epoch': 1.0}",
+        "{'step': 1, 'loss': 2.1}",
+        '{"event": "evaluation", "step": 1, "loss": 2.1}',
+        'INFO {"event": "evaluation", "step": 1, "loss": 2.1}',
+        '2026-01-01 {"step": 2, "time": "12:30:01", "message": "saved"}',
+        'INFO {"step": 1, "seconds": 0.1}',  # a logger repeats the step that is read
+        '{"config": {"scheduler": {"step": 10, "time": 3}}}',
+        'set "step" to {the number}',
+    ],
+)
+def test_an_ordinary_log_is_no_mistake(line: str) -> None:
+    found, reader = read({"step": 1, "seconds": 0.1}, line, {"step": 2, "seconds": 0.2})
+    assert ([step["step"] for step in found], reader.note, reader.problem) == ([1, 2], None, None)
+
+
+def test_a_long_progress_bar_before_a_line_does_not_hide_it() -> None:
+    bar, line = b"\r 10%|#   " * LONGEST_LINE, b'\r{"step": 1, "seconds": 0.1}\r\n'
+    for pieces in ([bar + line], [bar, line], [bar, line[:-1], line[-1:]]):
+        reader = StepLines()
+        assert [step["s"] for piece in pieces for step in reader.feed(piece)] == [0.1]
+
+
+def test_no_line_is_slow() -> None:
+    """Text that a search would have to try from many places."""
+    reader, began = StepLines(), time.monotonic()
+    for unit in (b'{"step"', b'x{"step":', b"[{", b'"step" ', b"\r \r", b" "):
+        reader.feed(b"x" + unit * (LONGEST_LINE // len(unit) - 1) + b"\n" + unit * 2**20 + b"\n")
+    assert time.monotonic() - began < 5
 
 
 @given(OUTPUTS, st.lists(st.integers(0, 400), max_size=6))
