@@ -14,7 +14,7 @@ import pytest
 Call = Callable[..., tuple[int, str, str]]
 GOLDEN = Path(__file__).parent / "golden"
 
-for _name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):  # of the terminal of whoever runs the tests
+for _name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "TUNEBENCH_SITE"):  # of whoever runs the tests
     os.environ.pop(_name, None)
 
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
@@ -32,6 +32,9 @@ def folder_for_what_others_leave(tmp_path_factory: pytest.TempPathFactory) -> It
     """Torch's launcher and repeated runs leave folders in TMPDIR: pytest removes its own in time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
+        patch.setenv(
+            "XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("c"))
+        )  # whoever runs the tests may have a site file
         yield
 
 

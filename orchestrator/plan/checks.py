@@ -16,7 +16,7 @@ from orchestrator.monitors.nvml import PERIOD_VARIABLE
 from orchestrator.plan.cells import EFFECTIVE, FRAMEWORK, GPUS, MODEL, number_of_cells
 from orchestrator.plan.config import Scenario, argument_text, own_script
 from orchestrator.plan.config.argument_text import as_yaml
-from orchestrator.plan.config.combined import members
+from orchestrator.plan.config.frameworks import members
 from orchestrator.plan.config.value_types import comparison, number
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import published_models

@@ -12,7 +12,7 @@ from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.redaction import MASK, redact
 from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.plan.config import Scenario, Suite, argument_text, parse_scalar
-from orchestrator.plan.config.combined import canonical_name
+from orchestrator.plan.config.frameworks import canonical_name
 from orchestrator.plan.config.scenario_checks import wrong_argument
 from orchestrator.plan.config.suite import canonical_frameworks
 from orchestrator.plan.data import local_model

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import ConfigError, SelectionError
 from orchestrator.plan.config import Document, load_suite
-from orchestrator.plan.config.combined import canonical_name, combined, contradictions
-from orchestrator.plan.config.frameworks import FrameworkSource
+from orchestrator.plan.config.frameworks import FrameworkSource, canonical_name, combined, contradictions
 from orchestrator.plan.expand import Plan, expand
 from orchestrator.plan.forecast.memory_fit import json_value
 from orchestrator.plan.selection import Selection, parse_selection

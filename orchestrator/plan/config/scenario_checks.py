@@ -13,8 +13,8 @@ from typing import Any
 from orchestrator.errors import Problem, suggestion
 from orchestrator.plan.config.argument_text import shown
 from orchestrator.plan.config.check import SCENARIO_ONLY, check, misplaced
-from orchestrator.plan.config.combined import members
 from orchestrator.plan.config.file_keys import Scenario, SuiteFile
+from orchestrator.plan.config.frameworks import members
 from orchestrator.plan.config.own_script import contradictions
 from orchestrator.plan.config.yaml_file import Document, YamlPath
 

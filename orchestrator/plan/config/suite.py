@@ -21,9 +21,14 @@ from orchestrator.files.reading import resolved
 from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.argument_text import argument_texts
 from orchestrator.plan.config.check import check, misplaced
-from orchestrator.plan.config.combined import canonical_name, members
 from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
-from orchestrator.plan.config.frameworks import FrameworkSource, are_plugin_files, load_frameworks
+from orchestrator.plan.config.frameworks import (
+    FrameworkSource,
+    are_plugin_files,
+    canonical_name,
+    load_frameworks,
+    members,
+)
 from orchestrator.plan.config.scenario_checks import MODEL, across, unknown_frameworks, without_broken, wrong_models
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
 from orchestrator.records import Framework, Text

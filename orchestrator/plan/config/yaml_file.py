@@ -7,7 +7,7 @@ Values follow YAML 1.1 (`yes` is True, `2e-5` is a text), as users' files for tr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -42,7 +42,7 @@ _CURES = (
     ("second occurrence", "; give each anchor (&name) another name"),
 )
 _TAG = "tag:yaml.org,2002:"
-_MAP, _SEQ, _MERGE, _VALUE = (_TAG + word for word in ("map", "seq", "merge", "value"))
+_MAP, _SEQ, _MERGE, _VALUE, _NULL = (_TAG + word for word in ("map", "seq", "merge", "value", "null"))
 
 
 class _Loader(_CLoader):  # type: ignore[misc]
@@ -81,8 +81,11 @@ class Document:
         return named_secrets(self.value)
 
 
-def read_document(file: Path) -> Document:
-    """Return the content of one YAML file. Raises ConfigError. Its problems name file, line and column."""
+def read_document(file: Path, *, texts: Collection[str] = ()) -> Document:
+    """Return the content of one YAML file. Raises ConfigError. Its problems name file, line and column.
+
+    The values of the file's keys `texts` stay as written. Other values are read as YAML 1.1, in which `2:00:00` is the number 7200.
+    """
     text = _read_text(file)
     try:
         _refuse_extent(file, text)
@@ -92,7 +95,7 @@ def read_document(file: Path) -> Document:
             if node is None:
                 raise _error(file, None, "the file is empty; write its keys or remove the file")
             _refuse_bomb(file, node)
-            reader = _Reader(file, loader)
+            reader = _Reader(file, loader, texts)
             value = reader.construct(node, ())
         finally:
             loader.dispose()
@@ -208,8 +211,8 @@ def _children(node: yaml.Node) -> Iterable[yaml.Node]:
 class _Reader:
     """Turns nodes into values, and collects their marks and problems."""
 
-    def __init__(self, file: Path, loader: Any) -> None:
-        self.file, self.loader = file, loader
+    def __init__(self, file: Path, loader: Any, texts: Collection[str] = ()) -> None:
+        self.file, self.loader, self.texts = file, loader, texts
         self.marks: dict[YamlPath, tuple[int, int]] = {}
         self.problems: list[Problem] = []
 
@@ -221,13 +224,13 @@ class _Reader:
             if node.tag != _SEQ:
                 return self._refuse_tag(node)
             return [self.construct(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node)
+        return self._scalar(node, is_text=len(path) == 1 and path[0] in self.texts and node.tag != _NULL)
 
-    def _scalar(self, node: yaml.Node) -> Any:
+    def _scalar(self, node: yaml.Node, *, is_text: bool = False) -> Any:
         if node.tag == _VALUE:  # YAML 1.1 gives a bare `=` a tag that no one uses
             return node.value
         try:
-            value = self.loader.construct_object(node)
+            value = str(node.value) if is_text else self.loader.construct_object(node)
         except yaml.YAMLError:
             return self._refuse_tag(node)
         except OverflowError:

@@ -33,7 +33,7 @@ from orchestrator.plan.cells import (
 )
 from orchestrator.plan.command import plan_problems
 from orchestrator.plan.config import Scenario, Suite, argument_texts, own_script
-from orchestrator.plan.config.combined import combined, contradictions, for_trainer
+from orchestrator.plan.config.frameworks import combined, contradictions, for_trainer
 from orchestrator.plan.config.scenario_checks import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
 from orchestrator.plan.expand import custom_command
