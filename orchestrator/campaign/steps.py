@@ -5,9 +5,11 @@ Each step is a function. The functions are in the order of their calls. `cli` ca
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,19 +23,19 @@ from orchestrator.campaign.live_display import Progress
 from orchestrator.campaign.loop import Event, EventKind, Summary, run_benchmark
 from orchestrator.campaign.memory_probe import Found, largest_batches, mark_what_does_not_fit
 from orchestrator.campaign.status.campaign import Reader
-from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError, suggestion
-from orchestrator.executors import LOCAL
-from orchestrator.files.printable_text import one_line
+from orchestrator.campaign.way import AUTO, Way
+from orchestrator.errors import PreparationError, ResultsError, SelectionError
+from orchestrator.executors import LOCAL, AttachingExecutor, Executor, SlurmExecutor
+from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact_words
 from orchestrator.machine.provenance import pip_freeze
-from orchestrator.measure.failure_kinds import KINDS
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand import Plan
 from orchestrator.plan.view.labels import labels
 from orchestrator.records import Device, Experiment, JobState
 from orchestrator.results import folder
 from orchestrator.results import requested as asked
-from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width, without_cold_first
+from orchestrator.results.due_runs import FAILURES, Retry, half_width, without_cold_first
 from orchestrator.results.neighbour_cost import PACKING
 from orchestrator.results.store import Store
 from orchestrator.run.data_preparation import prepare_data
@@ -42,9 +44,6 @@ if TYPE_CHECKING:
     from orchestrator.plan.selection import Selection
 
 Say = Callable[[str], object]
-ALL_KINDS, AUTO = "all", "auto"
-
-_MOST_AT_ONCE = 1000
 
 
 def refuse_empty(plan: Plan) -> None:
@@ -62,20 +61,6 @@ def refuse_empty(plan: Plan) -> None:
 
 def _can_run(experiment: Experiment) -> bool:
     return experiment.skip is None and experiment.cannot_run_here is None
-
-
-def retry_of(words: str | None) -> Retry:
-    """Return the kinds of failures that `--retry-failed` repeats.
-
-    Without the option, no failure is repeated. The word "all" means every kind. Raise SelectionError for an unknown kind.
-    """
-    if words is None:
-        return NO_RETRY
-    kinds = tuple(word.strip() for word in words.split(",") if word.strip())
-    for kind in kinds:
-        if kind not in (*KINDS, ALL_KINDS):
-            raise SelectionError(f"--retry-failed {words}: {kind!r} is not a kind of failure{suggestion(kind, KINDS)}")
-    return Retry(failed=True, kinds=() if ALL_KINDS in kinds else kinds)
 
 
 def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[str], say: Say) -> Store:
@@ -150,24 +135,13 @@ def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
     return f"{root}: of {len(due) + rest.total()} runs {ended} have ended there{running}, and {len(due)} would run."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Way:
-    """The options of `tunebench run` that say how to carry out the campaign."""
-
-    prepare: bool = True
-    retry: Retry = NO_RETRY
-    fail_fast: bool = False
-    take_over: bool = False
-    executor: str = LOCAL
-    # The number of concurrent runs of the executor `local`. None means as many as fit; their slowdown is measured first.
-    parallel: int | None = 1
-    probe: bool = False
-
-
 def carry_out(
     plan: Plan, store: Store, *, way: Way, console: Console, json_lines: Callable[[str], None] | None = None
-) -> Summary:
-    """Prepare the data and carry out the due runs. Show the progress on the console, or as lines of JSON."""
+) -> Summary | None:
+    """Prepare the data and carry out the due runs. Show the progress on the console, or as lines of JSON.
+
+    Return None if the runs were only submitted.
+    """
     reader = Reader(store, only={experiment.id for experiment in plan.experiments})
     shown = labels(plan.experiments)
     with EventLines(json_lines) if json_lines else Progress(console, [reader], labels=shown) as progress:
@@ -175,51 +149,43 @@ def carry_out(
         store.write("requirements.txt", pip_freeze(None))
         short = partial(_say_probe, progress)
         parallel = way.parallel or _packed(plan, store, retry=way.retry, tell=short, say=progress.say)
-        executor, retry = executors.get(way.executor, parallel), way.retry
+        executor, retry = executors.get(way.executor, parallel, site=way.site), way.retry
+        if way.submit_only and isinstance(executor, SlurmExecutor):
+            progress.say(_submitted(plan, store, executor, retry=retry))
+            return None
         if way.probe:
             mark = partial(mark_what_does_not_fit, store=store, executor=executor, retry=retry)
             marked = mark(plan.experiments, on_probe=short, on_event=progress.on_event)
             retry = replace(retry, tried=frozenset((job.experiment_id, job.repeat) for job in marked))
-        return run_benchmark(
-            plan.experiments,
-            store=store,
-            executor=executor,
-            retry=retry,
-            fail_fast=way.fail_fast,
-            take_over=way.take_over,
-            on_event=progress.on_event,
-        )
+        with _what_goes_on(executor, store, progress.say):
+            return run_benchmark(
+                plan.experiments,
+                store=store,
+                executor=executor,
+                retry=retry,
+                fail_fast=way.fail_fast,
+                take_over=way.take_over,
+                on_event=progress.on_event,
+            )
 
 
-def refuse_unknown_executor(suite: Suite, name: str | None) -> None:
-    """Raise an error if the executor is unknown. Its name is from `--executor`, or else from the scenario file."""
+def _submitted(plan: Plan, store: Store, executor: SlurmExecutor, *, retry: Retry) -> str:
+    """Submit the due runs. Return a sentence that says what is left to do."""
+    submitted, left = executor.submit(store.plan(plan.experiments, retry=retry))
+    rest = f"; {counted(left, 'run')} did not fit under the limits of the site file" if left else ""
+    queued = f"{counted(submitted, 'run')} {'is' if submitted == 1 else 'are'} in Slurm's queue{rest}"
+    return f"{queued}. The same command without --submit-only waits for the runs."
+
+
+@contextmanager
+def _what_goes_on(executor: Executor, store: Store, say: Say) -> Iterator[None]:
+    """If the user interrupts a campaign whose jobs go on without it, say so."""
     try:
-        executors.get(name or suite.executor)
-    except SelectionError as error:
-        if name:
-            raise
-        raise ConfigError([suite.document.problem(("executor",), str(error))]) from None
-
-
-def refuse_options_of_local(executor: str, *, parallel: int | None, gpus: str | None) -> None:
-    """Raise SelectionError if `--parallel` or `--gpus` is given and the executor is not `local`."""
-    given = ["--parallel"] if parallel != 1 else ["--gpus"] if gpus is not None else []
-    if given and executor != LOCAL:
-        raise SelectionError(
-            f"{given[0]} works only with the executor {LOCAL!r}, not with {executor!r}; leave {given[0]} out"
-        )
-
-
-def parallel_of(words: str) -> int | None:
-    """Return the number in `--parallel`, or None for `auto`. Raise SelectionError for other values."""
-    if words == AUTO:
-        return None
-    if not (words.isdecimal() and len(words) < 10 and 0 < int(words) <= _MOST_AT_ONCE):
-        shown = one_line(words, longest=40)
-        raise SelectionError(
-            f"--parallel {shown!r} is invalid; write a whole number from 1 to {_MOST_AT_ONCE}, or {AUTO}"
-        )
-    return int(words)
+        yield
+    except KeyboardInterrupt:
+        if isinstance(executor, AttachingExecutor):
+            say(f"The submitted jobs go on. To end them: tunebench cancel {shlex.quote(str(store.root))}")
+        raise
 
 
 def _packed(plan: Plan, store: Store, *, retry: Retry, tell: Callable[[Event], None], say: Say) -> int:
@@ -272,7 +238,7 @@ def find_batches(
     with events or Progress(console) as progress:
         _prepare(plan, way, progress.say)
         tell = events.on_event if events else partial(_say_probe, progress)
-        executor = executors.get(way.executor)
+        executor = executors.get(way.executor, site=way.site)
         for found in largest_batches(plan.experiments, store=store, executor=executor, retry=way.retry, on_event=tell):
             results.append(found)
             if events:

@@ -27,6 +27,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "Results folder": ("--results", "--move-aside", "--retry-failed", "--take-over"),
     "Carry out the runs": (
         "--executor",
+        "--submit-only",
         "--parallel",
         "--gpus",
         "--probe",

@@ -159,6 +159,9 @@ class RunOptions(SuiteOptions):
             help="Start the runs with this executor. [default: the executor in the scenario file, else local]",
         ),
     ] = None
+    submit_only: Annotated[
+        bool, Option("--submit-only", help="Submit the runs to Slurm and do not wait. Repeat the command to wait.")
+    ] = False
     parallel: Annotated[
         str,
         Option(

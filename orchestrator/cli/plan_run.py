@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from orchestrator.campaign.steps import Way
+    from orchestrator.campaign.way import Way
     from orchestrator.machine.provenance import Machine
     from orchestrator.plan.config import Suite
     from orchestrator.plan.expand import Plan
@@ -94,6 +94,8 @@ def run(options: RunOptions) -> None:
     store.add(planned.experiments)
     steps.note_asked(store, planned, suite=suite, selection=selection)
     summary = steps.carry_out(planned, store, way=way, console=err(), json_lines=lines)
+    if summary is None:
+        return
     for remark in steps.remarks(planned, store, summary, retry=way.retry):
         tell(f"note: {remark}")
     write_report([options.results], keep=(), drop=(), form=None if options.json_lines else Format.TABLE)
@@ -152,27 +154,30 @@ def _select(options: SuiteOptions) -> Selection:
 
 def _way(options: RunOptions, suite: Suite) -> Way:
     """Return the options that say how to carry out the campaign. Raise SelectionError if options contradict each other."""
-    from orchestrator.campaign import steps
+    from orchestrator.campaign import way
 
     _refuse_unknown_executor(suite, options.executor)
-    executor, parallel = options.executor or suite.executor, steps.parallel_of(options.parallel)
-    steps.refuse_options_of_local(executor, parallel=parallel, gpus=options.gpus)
-    return steps.Way(
+    executor, parallel = options.executor or suite.executor, way.parallel_of(options.parallel)
+    way.refuse_options_of_local(executor, parallel=parallel, gpus=options.gpus)
+    if options.submit_only:
+        way.refuse_submit_only(executor, probe=options.probe, find_batch=options.find_batch)
+    return way.Way(
         prepare=not options.no_data_processing,
-        retry=steps.retry_of(options.retry_failed),
+        retry=way.retry_of(options.retry_failed),
         fail_fast=options.fail_fast,
         take_over=options.take_over,
         executor=executor,
         parallel=parallel,
         probe=options.probe,
+        submit_only=options.submit_only,
     )
 
 
 def _refuse_unknown_executor(suite: Suite, name: str | None) -> None:
     if (name or suite.executor) != "local":  # `local` always exists, so a plan does not load the executors
-        from orchestrator.campaign import steps
+        from orchestrator.campaign import way
 
-        steps.refuse_unknown_executor(suite, name)
+        way.refuse_unknown_executor(suite, name)
 
 
 def _refuse_views_of_plans(options: RunOptions) -> None:

@@ -23,7 +23,7 @@ from factories.suites import EIGHT_GPUS
 
 import tunebench
 from orchestrator import cli
-from orchestrator.campaign import steps
+from orchestrator.campaign import steps, way
 from orchestrator.campaign.loop import Summary
 from orchestrator.cli import console, help
 from orchestrator.errors import SelectionError
@@ -463,7 +463,7 @@ def test_only_failures_that_this_call_did_not_try_are_said_to_be_left(tmp_path: 
 @pytest.mark.parametrize("word", ["0", "-1", "two", "1001", "9" * 20, "9" * 5000])
 def test_a_number_of_runs_at_once_that_cannot_be_is_refused(word: str) -> None:
     with pytest.raises(SelectionError, match="write a whole number from 1 to 1000, or auto"):
-        steps.parallel_of(word)
+        way.parallel_of(word)
 
 
 def test_a_starter_file_is_written_once_and_plans(call: Call) -> None:

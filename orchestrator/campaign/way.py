@@ -1,0 +1,91 @@
+"""The way in which `tunebench run` carries out a campaign, from the words of the command line and of the scenario file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator import executors
+from orchestrator.errors import ConfigError, SelectionError, suggestion
+from orchestrator.executors import LOCAL, SLURM
+from orchestrator.executors.slurm.site import Site
+from orchestrator.files.printable_text import one_line
+from orchestrator.measure.failure_kinds import KINDS
+from orchestrator.plan.config import Suite
+from orchestrator.results.due_runs import NO_RETRY, Retry
+
+ALL_KINDS, AUTO = "all", "auto"
+
+_MOST_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+    """The options of `tunebench run` that say how to carry out the campaign."""
+
+    prepare: bool = True
+    retry: Retry = NO_RETRY
+    fail_fast: bool = False
+    take_over: bool = False
+    executor: str = LOCAL
+    # The number of concurrent runs of the executor `local`. None means as many as fit; their slowdown is measured first.
+    parallel: int | None = 1
+    probe: bool = False
+    # The cluster of the executor `slurm`, and whether only to submit the runs.
+    site: Site | None = None
+    submit_only: bool = False
+
+
+def retry_of(words: str | None) -> Retry:
+    """Return the kinds of failures that `--retry-failed` repeats.
+
+    Without the option, no failure is repeated. The word "all" means every kind. Raise SelectionError for an unknown kind.
+    """
+    if words is None:
+        return NO_RETRY
+    kinds = tuple(word.strip() for word in words.split(",") if word.strip())
+    for kind in kinds:
+        if kind not in (*KINDS, ALL_KINDS):
+            raise SelectionError(f"--retry-failed {words}: {kind!r} is not a kind of failure{suggestion(kind, KINDS)}")
+    return Retry(failed=True, kinds=() if ALL_KINDS in kinds else kinds)
+
+
+def refuse_unknown_executor(suite: Suite, name: str | None) -> None:
+    """Raise an error if the executor is unknown. Its name is from `--executor`, or else from the scenario file."""
+    try:
+        executors.get(name or suite.executor)
+    except SelectionError as error:
+        if name:
+            raise
+        raise ConfigError([suite.document.problem(("executor",), str(error))]) from None
+
+
+def refuse_options_of_local(executor: str, *, parallel: int | None, gpus: str | None) -> None:
+    """Raise SelectionError if `--parallel` or `--gpus` is given and the executor is not `local`."""
+    given = ["--parallel"] if parallel != 1 else ["--gpus"] if gpus is not None else []
+    if given and executor != LOCAL:
+        raise SelectionError(
+            f"{given[0]} works only with the executor {LOCAL!r}, not with {executor!r}; leave {given[0]} out"
+        )
+
+
+def refuse_submit_only(executor: str, *, probe: bool, find_batch: bool) -> None:
+    """Raise SelectionError if the executor has no queue for the runs, or if another option must wait for runs."""
+    if executor != SLURM:
+        raise SelectionError(
+            f"--submit-only works only with the executor {SLURM!r}, not with {executor!r}; add --executor {SLURM}"
+        )
+    if probe or find_batch:
+        other = "--probe" if probe else "--find-batch"
+        raise SelectionError(f"--submit-only does not wait for runs, and {other} must; leave one of the two out")
+
+
+def parallel_of(words: str) -> int | None:
+    """Return the number in `--parallel`, or None for `auto`. Raise SelectionError for other values."""
+    if words == AUTO:
+        return None
+    if not (words.isdecimal() and len(words) < 10 and 0 < int(words) <= _MOST_AT_ONCE):
+        shown = one_line(words, longest=40)
+        raise SelectionError(
+            f"--parallel {shown!r} is invalid; write a whole number from 1 to {_MOST_AT_ONCE}, or {AUTO}"
+        )
+    return int(words)
