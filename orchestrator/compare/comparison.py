@@ -30,6 +30,7 @@ class Verdict(StrEnum):
     FAILED = "failed"
     NOT_COMPARABLE = "not_comparable"
     UNTESTED = "untested"
+    UNKNOWN = "unknown"
 
 
 class FirstRuns(StrEnum):
@@ -62,9 +63,11 @@ class Entry:
     key as text.
 
     `arguments` has the arguments that are not in the key. `environment` has the GPU, driver, versions, data, clocks and neighbours.
-    `status` is `ok` if at least one run is ok. `failed_runs` counts the failed repeats; `failure` is the kind and cause of the last
-    failed repeat. An experiment of a Tunebench results folder has `id` and `folder`, so that it can run again. An experiment of a
-    CSV file may have only the id. `whole` means that the source is complete: if the entry lacks a name, this name was not set.
+    `status` is `ok` if at least one run is ok, else `failed`, or `unreadable` if no record of a run can be read. `failed_runs`
+    counts the failed repeats; `failure` is the kind and cause of the last failed repeat. `unreadable_runs` counts the repeats whose
+    records cannot be read: it is unknown how they ended. An experiment of a Tunebench results folder has `id` and `folder`, so that
+    it can run again. An experiment of a CSV file may have only the id. `whole` means that the source is complete: if the entry
+    lacks a name, this name was not set.
     """
 
     key: Mapping[str, Value]
@@ -72,6 +75,7 @@ class Entry:
     status: str
     runs: tuple[Run, ...] = ()
     failed_runs: int = 0
+    unreadable_runs: int = 0
     arguments: Mapping[str, Value] = field(default_factory=dict)
     environment: Mapping[str, Value] = field(default_factory=dict)
     failure: str | None = None

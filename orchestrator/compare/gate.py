@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from orchestrator.compare.comparison import Comparison, Verdict
-from orchestrator.compare.verdicts import failed_newly
+from orchestrator.compare.verdicts import failed_newly, unknown_newly
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.measure.metrics import Judged, metric
 
@@ -27,7 +27,7 @@ class Cause(StrEnum):
     FLEET = "fleet"
     # A loss rose or fell by more than its tolerance: the trainings may differ.
     GUARD = "guard"
-    # A row is inconclusive and may be much worse: more runs may settle it.
+    # A row is inconclusive and may be much worse: more runs may settle it. Or the new side's records cannot be read.
     INCONCLUSIVE = "inconclusive"
     # The sides of a pair ran in different environments.
     NOT_COMPARABLE = "not_comparable"
@@ -42,6 +42,7 @@ def causes(comparison: Comparison) -> dict[Cause, int]:
     """Return how often each cause occurs.
 
     A loss that rose counts as GUARD and as REGRESSED. An inconclusive row counts only if it may be worse by a share that matters.
+    An experiment whose records cannot be read is not a failure. But it may be worse, so it is INCONCLUSIVE if it ran on base.
     """
     verdicts = [row.verdict for row in comparison.rows]
     moved = (Verdict.IMPROVED, Verdict.REGRESSED)
@@ -51,7 +52,8 @@ def causes(comparison: Comparison) -> dict[Cause, int]:
         Cause.MISSING: verdicts.count(Verdict.MISSING),
         Cause.FLEET: sum(line.verdict is Verdict.REGRESSED for line in comparison.fleet),
         Cause.GUARD: sum(row.verdict in moved and metric(row.metric).judged is Judged.GUARD for row in comparison.rows),
-        Cause.INCONCLUSIVE: sum(row.may_be_worse_by is not None for row in comparison.rows),
+        Cause.INCONCLUSIVE: sum(row.may_be_worse_by is not None for row in comparison.rows)
+        + sum(map(unknown_newly, comparison.pairs)),
         Cause.NOT_COMPARABLE: verdicts.count(Verdict.NOT_COMPARABLE),
     }
 

@@ -123,8 +123,12 @@ def verdict_on_pair(pair: Pair) -> tuple[Verdict, str] | None:
     if base is None:
         return Verdict.NEW, "only on the new side"
     if new is None:
+        if is_unknown(base):
+            return Verdict.UNKNOWN, f"only on base, where {_unreadable(base)}"
         failed = f", where it failed: {_failure(base)}" if _fails(base) else ""
         return Verdict.UNTESTED if failed else Verdict.MISSING, f"only on base{failed}"
+    if is_unknown(new) or is_unknown(base):
+        return _without_records(base, new)
     if pair.disqualifying:
         return Verdict.NOT_COMPARABLE, f"other {', '.join(pair.disqualifying)}"
     if _fails(base) and _fails(new) and not base.status == OK == new.status:
@@ -134,8 +138,26 @@ def verdict_on_pair(pair: Pair) -> tuple[Verdict, str] | None:
     return (Verdict.FAILED, _failure(new)) if _fails(new) else (Verdict.NEW, f"failed on base: {_failure(base)}")
 
 
+def _without_records(base: Entry, new: Entry) -> tuple[Verdict, str]:
+    """Return the verdict on a pair if it is unknown how one of its sides ended. A failure of the other side is still a fact."""
+    if is_unknown(base) and _fails(new):
+        return Verdict.FAILED, f"{_failure(new)}; on base, {_unreadable(base)}"
+    sides = [
+        f"on {side}, {_unreadable(entry)}"
+        for side, entry in (("base", base), ("the new side", new))
+        if is_unknown(entry)
+    ]
+    return Verdict.UNKNOWN, f"not compared: {', and '.join(sides)}"
+
+
+def unknown_newly(pair: Pair) -> bool:
+    """Return whether an experiment that ran on base is unknown on the new side, so that nothing rules out that it is worse."""
+    base, new = pair.base, pair.new
+    return base is not None and new is not None and is_unknown(new) and not (is_unknown(base) or _fails(base))
+
+
 def failed_newly(pair: Pair) -> bool:
-    """Return whether an experiment that ran on base fails on the new side, on comparable machines."""
+    """Return whether an experiment fails on the new side, on comparable machines, and is not known to fail on base."""
     verdict = verdict_on_pair(pair)
     return verdict is not None and verdict[0] is Verdict.FAILED and pair.base is not None and not _fails(pair.base)
 
@@ -143,9 +165,25 @@ def failed_newly(pair: Pair) -> bool:
 def _fails(entry: Entry) -> bool:
     """Return whether no repeat ended ok, or more repeats failed than ended ok.
 
-    A single run that the machine disturbed does not make an experiment fail.
+    A single run that the machine disturbed does not make an experiment fail. A run whose record cannot be read may have ended ok.
     """
+    if entry.unreadable_runs:
+        return entry.failed_runs > len(entry.runs) + entry.unreadable_runs
     return entry.status != OK or entry.failed_runs > len(entry.runs)
+
+
+def is_unknown(entry: Entry) -> bool:
+    """Return whether it is unknown if an experiment fails, because records of its runs cannot be read."""
+    is_open = not entry.runs or entry.failed_runs > len(entry.runs)
+    return entry.unreadable_runs > 0 and is_open and not _fails(entry)
+
+
+def _unreadable(entry: Entry) -> str:
+    count = entry.unreadable_runs
+    total = count + entry.failed_runs + len(entry.runs)
+    if total == 1:
+        return "its record cannot be read"
+    return f"the records of {count} of {total} runs cannot be read"
 
 
 def _failure(entry: Entry) -> str:

@@ -24,6 +24,7 @@ def entry(
     started_at: Sequence[float] | None = None,
     failure: str | None = None,
     failed_runs: int = 0,
+    unreadable_runs: int = 0,
     environment: Mapping[str, Value] | None = None,
     arguments: Mapping[str, Value] | None = None,
 ) -> Entry:
@@ -41,9 +42,10 @@ def entry(
     return Entry(
         key={"scenario": label},
         label=label,
-        status="ok" if runs else "failed",
+        status="ok" if runs else "unreadable" if unreadable_runs > failed_runs else "failed",
         runs=runs,
         failed_runs=failed_runs,
+        unreadable_runs=unreadable_runs,
         failure=failure or (None if runs else "oom_cuda: no memory left"),
         environment=environment or {},
         arguments=arguments or {},

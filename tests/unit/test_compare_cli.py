@@ -249,6 +249,28 @@ def test_what_does_not_run_any_more_fails_the_build(compare: Call, tmp_path: Pat
     assert compare(broken, broken)[0] == 4
 
 
+@pytest.mark.parametrize("content", [b"", b'{"status": "ok"', b"\x00\xff\xfe"])
+def test_a_record_that_cannot_be_read_is_unknown_in_every_output(content: bytes, compare: Call, tmp_path: Path) -> None:
+    other = replace(BASE, id="full-tiny-000000000001", arguments={**BASE.arguments, "learning_rate": "3e-5"})
+    for name in ("base", "new"):
+        began = 1.7e9 if name == "base" else 1.8e9
+        cells = ((one, [replace(ended(one, 1, tokens_per_s=100.0), started_at=began)]) for one in (BASE, other))
+        root = stored(tmp_path / name, *cells)
+    record = root / "experiments" / other.id / "runs" / "r1-t1" / "record.json"
+    record.write_bytes(content)
+    outputs = [tmp_path / f"c.{suffix}" for suffix in ("txt", "csv", "json", "md", "html", "svg")]
+    words = [word for path in outputs for word in ("--output", path)]
+    code, out, err = compare(tmp_path / "base", root, *words)
+    assert code == 3 and out.splitlines()[-1] == "inconclusive: 1 unknown (exit code 3)"
+    assert f"{record}: cannot be read as a record" in err
+    for path in outputs:
+        text = path.read_text()
+        assert "unknown" in text.lower() and "newly failed" not in text, path
+        assert path.suffix == ".svg" or "on the new side, its record cannot be read" in text, path
+    code, out, _ = compare(tmp_path / "base", root, "--fail-on", "failed,regressed,missing")
+    assert code == 0 and "not counted: 1 unknown" in out
+
+
 def test_other_data_is_not_comparable_unless_it_is_to_be(compare: Call, tmp_path: Path) -> None:
     sides = []
     for name, source in (("base", "builtin:synthetic"), ("new", "builtin:stdlib-docs")):

@@ -176,12 +176,36 @@ def test_the_last_try_of_a_repeat_counts(tmp_path: Path) -> None:
     assert (entry.status, entry.runs, entry.failure) == ("failed", (), "oom_cuda: oom_cuda, in a sentence")
 
 
-def test_a_record_that_cannot_be_read_is_a_failure_and_said(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_read_is_no_failure_and_said(tmp_path: Path) -> None:
     root = stored(tmp_path / "r", (BASE, [ended(BASE, 1, tokens_per_s=1.0)]))
     (root / "experiments" / BASE.id / "runs" / "r1-t1" / "record.json").write_text("{")
     side = read([root])
-    assert only(side).failure == "unreadable: Its record cannot be read."
+    entry = only(side)
+    assert (entry.status, entry.failed_runs, entry.unreadable_runs) == ("unreadable", 0, 1)
+    assert entry.failure == "unreadable: Its record cannot be read."
     assert any("record.json" in sentence for sentence in side.warnings)
+
+
+def test_a_table_says_the_same_about_a_record_that_cannot_be_read(tmp_path: Path) -> None:
+    root = campaign(tmp_path / "r", experiments=2, repeats=1)
+    next(root.glob("experiments/*2/runs/r1-t1/record.json")).write_text("{")
+    (root / "benchmarks.csv").write_text(tables.benchmarks(load([root])))
+    for place in (root, root / "benchmarks.csv"):
+        assert [(entry.status, entry.unreadable_runs) for entry in read([place]).entries] == [
+            ("ok", 0),
+            ("unreadable", 1),
+        ]
+
+
+def test_a_failure_counts_unless_a_later_try_of_its_repeat_cannot_be_read(tmp_path: Path) -> None:
+    runs = [failed(BASE, 1), ended(BASE, 1, attempt=2, tokens_per_s=1.0), failed(BASE, 2)]
+    root = stored(tmp_path / "r", (BASE, runs))
+    (root / "experiments" / BASE.id / "runs" / "r1-t2" / "record.json").write_bytes(b"\x00\xff")
+    entry = only(read([root]))
+    assert (entry.status, entry.failed_runs, entry.unreadable_runs) == ("failed", 1, 1)
+    second = stored(tmp_path / "s", (BASE, [ended(BASE, 1, tokens_per_s=2.0)]))
+    entry = only(read([root, second]))
+    assert (entry.status, speeds(entry), entry.failed_runs, entry.unreadable_runs) == ("ok", [2.0], 1, 1)
 
 
 def test_what_was_not_run_stays_out_and_one_sentence_counts_it(tmp_path: Path) -> None:

@@ -293,6 +293,43 @@ def test_an_experiment_most_of_whose_repeats_fail_newly_has_failed() -> None:
         assert gate.causes(both)[Cause.FAILED] == 0
 
 
+def test_what_cannot_be_read_is_no_failure() -> None:
+    """It may have ended ok: the gate says that it does not know, unless base failed, too."""
+    fine, broken, unread = entry("a", {SPEED: NOISY}), entry("a"), entry("a", unreadable_runs=1)
+    other = entry("b", {SPEED: NOISY})
+    expected: list[tuple[Entry | None, Entry | None, Verdict, str, int]] = [
+        (fine, unread, Verdict.UNKNOWN, "not compared: on the new side, its record cannot be read", 3),
+        (unread, fine, Verdict.UNKNOWN, "not compared: on base, its record cannot be read", 0),
+        (broken, unread, Verdict.UNKNOWN, "not compared: on the new side, its record cannot be read", 0),
+        (unread, None, Verdict.UNKNOWN, "only on base, where its record cannot be read", 0),
+        (unread, broken, Verdict.FAILED, "oom_cuda: no memory left; on base, its record cannot be read", 1),
+    ]
+    for base, new, verdict, why, code in expected:
+        row, _ = (comparison := compared(paired(base, new), paired(other, other))).rows
+        assert (row.verdict, row.metric, row.why, gate.exit_code(comparison)) == (verdict, "", why, code)
+    alone = compared(paired(fine, unread))
+    assert (gate.exit_code(alone), gate.causes(alone)[Cause.FAILED]) == (4, 0), "nothing else is compared"
+
+
+@pytest.mark.parametrize(
+    ("ok", "failed_runs", "unreadable_runs", "verdict"),
+    [
+        (1, 0, 2, Verdict.SAME),
+        (0, 1, 1, Verdict.UNKNOWN),
+        (0, 2, 1, Verdict.FAILED),
+        (1, 2, 1, Verdict.UNKNOWN),
+        (1, 3, 1, Verdict.FAILED),
+    ],
+)
+def test_a_failure_counts_if_no_unreadable_record_can_change_it(
+    ok: int, failed_runs: int, unreadable_runs: int, verdict: Verdict
+) -> None:
+    numbers = {MEMORY: [1000.0] * ok} if ok else None
+    new = entry("a", numbers, failed_runs=failed_runs, unreadable_runs=unreadable_runs, failure="nccl: timed out")
+    (row,) = compared(paired(entry("a", {MEMORY: [1000.0]}), new)).rows
+    assert row.verdict is verdict
+
+
 def test_rows_name_their_pair_by_a_label_of_its_own() -> None:
     one = paired(entry("a", {SPEED: NOISY}), entry("a", {SPEED: times(0.9)}))
     two = paired(entry("a", {SPEED: NOISY}), entry("a", {SPEED: times(1.0)}))

@@ -44,23 +44,37 @@ def entry(runs: Sequence[Row], origin: Origin) -> Entry:
     """Return the entry of one experiment with all its runs. Its key has all facts, and its label is empty."""
     last = _last_attempts(runs)
     ok = [row for row in last if row.outcome["status"] == Status.OK.value]
-    failed = [row for row in last if row.outcome["status"] != Status.OK.value]
+    unreadable = [row for row in last if _is_unreadable(row)]
+    failed = [row for row in last if row.outcome["status"] != Status.OK.value and not _is_unreadable(row)]
     facts = runs[0].facts
     given = {name: value for name, value in runs[0].arguments.items() if name not in PLACES}
-    effective = environment.combined([_effective(row, given) for row in ok or last])
+    effective = environment.combined([_effective(row, given) for row in ok or failed or last])
     return Entry(
         key={name: facts[name] for name in OURS if name in facts},
         label="",
-        status=(Status.OK if ok else Status.FAILED).value,
+        status=status_of(ok, failed),
         runs=tuple(_run(row) for row in ok),
         arguments={**given, **effective},
-        environment=environment.combined([environment.of_cells({**row.facts, **row.measured}) for row in ok or last]),
+        environment=environment.combined(
+            [environment.of_cells({**row.facts, **row.measured}) for row in ok or failed or last]
+        ),
         failed_runs=len(failed),
-        failure=_failure(failed[-1].outcome) if failed else None,
+        unreadable_runs=len(unreadable),
+        failure=_failure((failed or unreadable)[-1].outcome) if failed or unreadable else None,
         id=origin.id,
         folder=origin.folder,
-        whole=origin.whole,
+        whole=origin.whole and len(last) > len(unreadable),  # only a record has the effective settings
     )
+
+
+def status_of(ok: Sequence[object], failed: Sequence[object]) -> str:
+    """Return the status of an experiment with these runs. If it has none of them, no record of its runs can be read."""
+    return Status.OK.value if ok else Status.FAILED.value if failed else UNREADABLE
+
+
+def _is_unreadable(row: Row) -> bool:
+    """Return whether a row is a run whose record cannot be read."""
+    return row.outcome.get("failure_kind") == UNREADABLE
 
 
 def _last_attempts(runs: Iterable[Row]) -> list[Row]:
@@ -167,7 +181,7 @@ def side(place: Place, several: frozenset[tuple[str, Value]]) -> Side:
 
 def _was_run(row: Row) -> bool:
     """Return whether a row is a finished run, even if its record cannot be read."""
-    return "repeat" in row.outcome or row.outcome.get("failure_kind") == UNREADABLE
+    return "repeat" in row.outcome or _is_unreadable(row)
 
 
 def _have(count: int) -> str:

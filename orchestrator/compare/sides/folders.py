@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.compare.sides import environment
-from orchestrator.compare.sides.experiments import Origin, Place
+from orchestrator.compare.sides.experiments import UNREADABLE, Origin, Place
 from orchestrator.compare.sides.keys import DIGEST
 from orchestrator.files.reading import resolved
-from orchestrator.records import Experiment, JobState, RunRecord
+from orchestrator.records import Experiment, Job, JobState, RunRecord
 from orchestrator.results.contents import Contents
 from orchestrator.results.folder import SUITE_FILE, is_ours
 from orchestrator.results.store import Store
@@ -83,6 +83,9 @@ def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tu
             continue
         state = stored.runs[-1].state if stored.runs else JobState.PENDING
         runs = [_with_more(row, record, experiment) for _, record, row in ended]
+        read = {job.name for job, _, _ in ended}
+        unread = (run.job for run in stored.runs if run.state is JobState.ENDED and run.job.name not in read)
+        runs += [_unreadable(experiment, job) for job in unread]
         origin = Origin(id=experiment.id, folder=folder, whole=True)
         yield runs or [foreign_rows.sound(rows.of_plan(experiment, state))], origin
 
@@ -96,11 +99,25 @@ def _with_more(row: Row, record: RunRecord, experiment: Experiment) -> Row:
         **environment.source_cells(experiment.sources),
     }
     return replace(
+        _with_hidden(row, experiment),
+        outcome={**row.outcome, "started_at": record.started_at},
+        measured={**row.measured, **more},
+    )
+
+
+def _unreadable(experiment: Experiment, job: Job) -> Row:
+    """Return the row of a run whose record cannot be read, or was left out because it is implausible."""
+    row = foreign_rows.sound(rows.of_plan(experiment, JobState.ENDED))
+    run: dict[str, Value] = {"repeat": job.repeat, "attempt": job.attempt, "failure_kind": UNREADABLE}
+    return replace(_with_hidden(row, experiment), outcome={**row.outcome, **run})
+
+
+def _with_hidden(row: Row, experiment: Experiment) -> Row:
+    """Return the row with the facts and arguments of the experiment that a table does not show."""
+    return replace(
         row,
         facts={"monitors": "none", **row.facts},
         arguments={**row.arguments, **_hidden_arguments(experiment)},
-        outcome={**row.outcome, "started_at": record.started_at},
-        measured={**row.measured, **more},
     )
 
 

@@ -94,7 +94,10 @@ def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:
     warning = f"{left_out} of {len(whole.entries)} experiments have fewer than two ok runs, which cannot be split"
     warnings = (*whole.warnings, *((warning,) if left_out else ()))
     odd, even = (
-        tuple(replace(entry, runs=entry.runs[start::2], failed_runs=0, failure=None) for entry in enough)
+        tuple(
+            replace(entry, runs=entry.runs[start::2], failed_runs=0, unreadable_runs=0, failure=None)
+            for entry in enough
+        )
         for start in (0, 1)
     )
     return (
@@ -178,9 +181,10 @@ def _joined(same: Sequence[Entry]) -> Entry:
     folders_of = [entry.folder for entry in same if entry.folder is not None]
     return replace(
         (ok or same)[-1],
-        status=(Status.OK if ok else Status.FAILED).value,
+        status=experiments.status_of(ok, [entry for entry in same if entry.status == Status.FAILED.value]),
         runs=tuple(runs),
         failed_runs=sum(entry.failed_runs for entry in same),
+        unreadable_runs=sum(entry.unreadable_runs for entry in same),
         failure=next((entry.failure for entry in reversed(same) if entry.failure), None),
         environment=environment.combined([entry.environment for entry in ok or same]),
         folder=folders_of[-1] if folders_of else None,

@@ -32,6 +32,7 @@ _HEADS = {
 _WITHOUT_NUMBERS = {
     Verdict.FAILED: ("failure", "Failed"),
     Verdict.MISSING: ("failure", "Missing"),
+    Verdict.UNKNOWN: ("warning", "Unknown"),
     Verdict.NOT_COMPARABLE: ("warning", "Not comparable"),
     Verdict.NEW: ("gain", "New"),
 }

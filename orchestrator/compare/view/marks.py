@@ -34,6 +34,7 @@ MARKS = {
     Verdict.FAILED: Mark(sign="✕", symbol="x", colour=colours.BAD, kind="failure"),
     Verdict.REGRESSED: Mark(sign="▼", symbol="triangle-down", colour=colours.BAD, kind="failure"),
     Verdict.MISSING: Mark(sign="−", symbol="line-ew-open", colour=colours.BAD, kind="failure"),
+    Verdict.UNKNOWN: Mark(sign="?", symbol="diamond", colour=_WARN, kind="warning"),
     Verdict.NOT_COMPARABLE: Mark(sign="≠", symbol="cross", colour=_WARN, kind="warning"),
     Verdict.INCONCLUSIVE: Mark(sign="■", symbol="square", colour=_WARN, kind="warning"),
     Verdict.IMPROVED: Mark(sign="▲", symbol="triangle-up", colour=_BLUE, kind="gain"),

@@ -35,6 +35,7 @@ _KINDS = {gate.NOTHING_WORSE: "gain", gate.WORSE: "failure"}
 _LISTS = (
     (Verdict.FAILED, "Failed"),
     (Verdict.MISSING, "Missing on the new side"),
+    (Verdict.UNKNOWN, "Unknown, because records cannot be read"),
     (Verdict.NOT_COMPARABLE, "Not comparable"),
     (Verdict.NEW, "New"),
 )

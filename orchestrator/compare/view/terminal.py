@@ -22,7 +22,7 @@ from orchestrator.report.tables.terminal import plain
 MAX_BLOCKS, MAX_DIFFERENCES = 100, 12
 STYLES = {
     **dict.fromkeys((Verdict.FAILED, Verdict.REGRESSED, Verdict.MISSING), "red"),
-    **dict.fromkeys((Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE), "yellow"),
+    **dict.fromkeys((Verdict.UNKNOWN, Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE), "yellow"),
     **dict.fromkeys((Verdict.IMPROVED, Verdict.NEW), "green"),
     **dict.fromkeys((Verdict.UNTESTED, Verdict.SAME), "dim"),
 }

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.compare import gate
 from orchestrator.compare.comparison import Comparison, Difference, FirstRuns, Fleet, Pair, Row, Verdict
 from orchestrator.compare.gate import DEFAULT, Cause
-from orchestrator.compare.verdicts import failed_newly
+from orchestrator.compare.verdicts import failed_newly, unknown_newly
 from orchestrator.files.printable_text import counted as number_of
 from orchestrator.files.printable_text import one_line, printable
 from orchestrator.measure.intervals import Ratio
 from orchestrator.measure.metrics import DASH, metric, show
 
 WORST_FIRST = (
-    *(Verdict.FAILED, Verdict.REGRESSED, Verdict.MISSING, Verdict.NOT_COMPARABLE),
+    *(Verdict.FAILED, Verdict.REGRESSED, Verdict.MISSING, Verdict.UNKNOWN, Verdict.NOT_COMPARABLE),
     *(Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.NEW, Verdict.UNTESTED, Verdict.SAME),
 )
 # The most characters that are shown of one value of an environment or an argument.
@@ -229,34 +229,35 @@ _SAME_RUNS = "both sides have the same runs; run the new side with another --res
 
 
 def conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> str:
-    """Return the meaning of the exit code as a sentence. The sentence also names the causes that `--fail-on` leaves out.
-
-    An experiment counts once, even if several metrics show its slowdown.
-    """
-    code, causes = gate.exit_code(comparison, fail_on=fail_on), gate.causes(comparison) | _experiments(comparison)
-    counting = [cause for cause in fail_on if causes[cause] and (code != 3 or cause is Cause.INCONCLUSIVE)]
-    why = _causes(counting, causes) if code in (1, 3) else _SAME_RUNS if code == 4 and comparison.same_runs else ""
-    left = _causes([cause for cause in DEFAULT if causes[cause] and cause not in fail_on], causes)
+    """Return the meaning of the exit code as a sentence. The sentence also names the causes that `--fail-on` leaves out."""
+    code, found = gate.exit_code(comparison, fail_on=fail_on), _found(comparison)
+    counting = [found[cause] for cause in fail_on if cause in found and (code != 3 or cause is Cause.INCONCLUSIVE)]
+    why = ", ".join(counting) if code in (1, 3) else _SAME_RUNS if code == 4 and comparison.same_runs else ""
+    left = ", ".join(found[cause] for cause in DEFAULT if cause in found and cause not in fail_on)
     outcome = "nothing that counts is worse" if code == 0 and left else _OUTCOMES[code]
-    if code == 3:
+    if code == 3 and any(row.may_be_worse_by is not None for row in comparison.rows):
         why += "; `tunebench rerun` makes more runs"
     elif code == 0 and not left:
         outcome += _on_open_rows(comparison)
     return f"{outcome}{f': {why}' if why else ''}{f'; not counted: {left}' if left else ''} (exit code {code})"
 
 
-def _experiments(comparison: Comparison) -> dict[Cause, int]:
-    """Return the number of experiments with a regressed row, and with a row that may be much worse."""
+def _found(comparison: Comparison) -> dict[Cause, str]:
+    """Return a text such as `2 regressed` for each cause that occurs.
+
+    An experiment counts once, even if several metrics show its slowdown. Experiments without readable records are named apart.
+    """
     regressed = {row.label for row in comparison.rows if row.verdict is Verdict.REGRESSED}
     open_ones = {row.label for row in comparison.rows if row.may_be_worse_by is not None}
-    return {Cause.REGRESSED: len(regressed), Cause.INCONCLUSIVE: len(open_ones)}
+    counts = gate.causes(comparison) | {Cause.REGRESSED: len(regressed), Cause.INCONCLUSIVE: len(open_ones)}
+    found = {cause: f"{count} {_CAUSES[cause]}" for cause, count in counts.items() if count}
+    if unknown := sum(map(unknown_newly, comparison.pairs)):
+        others = [found[Cause.INCONCLUSIVE]] if open_ones else []
+        found[Cause.INCONCLUSIVE] = ", ".join([*others, f"{unknown} unknown"])
+    return found
 
 
 def _on_open_rows(comparison: Comparison) -> str:
     """Return how many rows are inconclusive, but not much worse. It is empty if there are no such rows."""
     count = sum(row.verdict is Verdict.INCONCLUSIVE for row in comparison.rows)
     return f"; {number_of(count, 'inconclusive row')} {'is' if count == 1 else 'are'} not much worse" if count else ""
-
-
-def _causes(names: Iterable[Cause], causes: Mapping[Cause, int]) -> str:
-    return ", ".join(f"{causes[cause]} {_CAUSES[cause]}" for cause in names)
