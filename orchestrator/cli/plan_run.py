@@ -69,7 +69,7 @@ def run(options: RunOptions) -> None:
     way = _way(options, suite)
     _use_only(options.gpus)
     machine = _machine(None)
-    planned = _expand(suite, selection, machine)
+    planned = _expand(replace(suite, executor=way.executor), selection, machine)
     if options.fit_only:
         from orchestrator.plan.forecast.states import leave_out_what_may_not_fit
 

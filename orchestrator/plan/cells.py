@@ -1,9 +1,10 @@
 """The cells of one scenario, and the layers of their arguments.
 
 The axes are crossed. The axes of a `zip:` group change together. `exclude:` removes cells. `include:` adds arguments or cells. The
-order of the axes, from the axis that changes most rarely: model, framework configuration, effective batch size, number of GPUs,
-packing, max_seq_len, then the others in the scenario's order. Samples per optimizer step = per-device batch × accumulation ×
-processes. If `effective_batch_size` is given, it determines the missing factor. `expand` makes experiments from the cells.
+order of the axes, from the axis that changes most rarely: model, framework configuration, effective batch size, number of nodes,
+number of GPUs, packing, max_seq_len, then the others in the scenario's order. Samples per optimizer step = per-device batch ×
+accumulation × processes. If `effective_batch_size` is given, it determines the missing factor. `expand` makes experiments from the
+cells.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from math import prod
 from typing import Any, NamedTuple
 
 from orchestrator.plan.config import Scenario, Suite, argument_text, argument_texts
+from orchestrator.plan.config.check import COUNTS
 from orchestrator.plan.config.value_types import Comparison, comparison, number
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import local_model
 from orchestrator.records import Framework, Reason, Text
 from orchestrator.trainers import Trainer
 
-MODEL, FRAMEWORK, GPUS = "model_name_or_path", "framework_config", "num_gpus"
+MODEL, FRAMEWORK = "model_name_or_path", "framework_config"
+NODES, GPUS, PER_NODE = COUNTS
 BATCH, ACCUMULATION, EFFECTIVE = "per_device_train_batch_size", "gradient_accumulation_steps", "effective_batch_size"
 TRAINER_BATCH_DEFAULT = 8
-FIRST = (MODEL, FRAMEWORK, EFFECTIVE, GPUS, "packing", "max_seq_len")
+FIRST = (MODEL, FRAMEWORK, EFFECTIVE, NODES, GPUS, PER_NODE, "packing", "max_seq_len")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +41,7 @@ class Cell:
     model: str
     framework: str | None
     num_gpus: int
+    num_nodes: int = 1
     arguments: Mapping[str, Text | None]
     included: Mapping[str, int] = field(default_factory=dict)
 
@@ -129,7 +133,7 @@ def _new_cell(index: int, entry: Mapping[str, Text | None], axes: Mapping[str, S
     """Return the new cell that an `include:` entry adds.
 
     If an axis is not in the entry, but has a single value, the cell gets this value. Raises MatrixMistake if the model, the
-    framework configuration or the GPU count is missing.
+    framework configuration or one of the counts is missing.
     """
     point: dict[str, Any] = dict(entry)
     for name, values in axes.items():
@@ -137,15 +141,18 @@ def _new_cell(index: int, entry: Mapping[str, Text | None], axes: Mapping[str, S
             continue
         if len(values) == 1:
             point[name] = values[0]
-        elif name in (MODEL, FRAMEWORK, GPUS):
+        elif name in (MODEL, FRAMEWORK, *COUNTS):
             message = f"include: this entry starts a new cell but does not say which {name!r}; add the key {name!r}"
             raise MatrixMistake(("include", index), message)
     return _cell(point, dict.fromkeys(entry, index))
 
 
 def _cell(point: dict[str, Any], included: Mapping[str, int]) -> Cell:
-    model, framework, num_gpus = point.pop(MODEL), point.pop(FRAMEWORK), int(point.pop(GPUS))
-    return Cell(model=model, framework=framework, num_gpus=num_gpus, arguments=point, included=included)
+    model, framework, nodes = point.pop(MODEL), point.pop(FRAMEWORK), int(point.pop(NODES, 1))
+    num_gpus = nodes * int(point.pop(PER_NODE)) if PER_NODE in point else int(point.pop(GPUS))
+    return Cell(
+        model=model, framework=framework, num_gpus=num_gpus, num_nodes=nodes, arguments=point, included=included
+    )
 
 
 def _covers(entry: Mapping[str, Text | None], point: Mapping[str, Any]) -> bool:
@@ -254,7 +261,7 @@ class Layers:
     def references(self, baseline: Mapping[str, Any]) -> Mapping[str, Text | None]:
         """Return the names and values of `baseline:` in the form that they have in the experiments."""
         named = argument_texts(baseline)
-        axes = {name: named.pop(name) for name in (FRAMEWORK, MODEL, GPUS) if name in named}
+        axes = {name: named.pop(name) for name in (FRAMEWORK, MODEL, GPUS, NODES) if name in named}
         if MODEL in axes:
             axes[MODEL] = local_model(str(axes[MODEL]), self.folder)
         return {**axes, **self.translated(named)}

@@ -13,9 +13,18 @@ from orchestrator import monitors, trainers
 from orchestrator.errors import suggestion
 from orchestrator.files.redaction import is_secret_name
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
-from orchestrator.plan.cells import EFFECTIVE, FRAMEWORK, GPUS, MODEL, number_of_cells
+from orchestrator.plan.cells import (
+    EFFECTIVE,
+    FRAMEWORK,
+    GPUS,
+    MODEL,
+    NODES,
+    PER_NODE,
+    number_of_cells,
+)
 from orchestrator.plan.config import Scenario, argument_text, own_script
 from orchestrator.plan.config.argument_text import as_yaml
+from orchestrator.plan.config.check import COUNTS
 from orchestrator.plan.config.frameworks import members
 from orchestrator.plan.config.value_types import comparison, number
 from orchestrator.plan.config.yaml_file import YamlPath
@@ -145,11 +154,11 @@ def axes_without_effect(scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -
     ]
 
 
-def zipped_gpus(scenario: Scenario) -> Found:
-    """Check the numbers of GPUs under `zip:`."""
-    for message in (_wrong_type(GPUS, value) for group in scenario.zip for value in group.get(GPUS, ())):
-        if message:
-            yield ("zip", GPUS), f"zip: {message}"
+def zipped_counts(scenario: Scenario) -> Found:
+    """Check the numbers of GPUs and nodes under `zip:`."""
+    for name, values in ((name, group.get(name, ())) for group in scenario.zip for name in COUNTS):
+        for message in filter(None, (_wrong_type(name, value) for value in values)):
+            yield ("zip", name), f"zip: {message}"
 
 
 def size(scenario: Scenario, axes: Mapping[str, Sequence[Any]], zipped: Sequence[Collection[str]]) -> Found:
@@ -180,8 +189,8 @@ def entries(scenario: Scenario, axes: Mapping[str, Sequence[Any]], frameworks: C
 
 
 def _wrong_type(key: str, value: Any) -> str | None:
-    if key == GPUS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        return f"num_gpus: {value!r} is invalid; write a whole number from 1"
+    if key in COUNTS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        return f"{key}: {value!r} is invalid; write a whole number from 1"
     if key == MODEL and (not isinstance(value, str) or not value):
         return f"{MODEL}: {value!r} is invalid; write the name of one model"
     if key == FRAMEWORK and not (value is None or isinstance(value, str)):
@@ -193,6 +202,8 @@ def _includes(key: str, value: Any, axes: Collection[str], frameworks: Collectio
     """Return a sentence if an `include:` entry can't have this value."""
     if key in axes and comparison(value):
         return f"{key}: {value!r} is a comparison, and only 'exclude:' takes comparisons; write a value"
+    if key in (GPUS, PER_NODE) and key not in axes:
+        return f"{key}: this scenario counts its processes by {GPUS if key == PER_NODE else PER_NODE}; write that key"
     return _wrong_type(key, value) or _unknown_framework(key, value, frameworks)
 
 
@@ -221,7 +232,7 @@ def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str
     if key not in axes and key not in scenario.own_axes:
         return f"{key!r} is not an axis of this scenario{suggestion(key, axes)}"
     own: Any = scenario.own_axes.get(key, ())
-    own = {FRAMEWORK: scenario.framework_config, GPUS: scenario.num_gpus or (1,)}.get(key, own)
+    own = {FRAMEWORK: scenario.framework_config, GPUS: (1,), NODES: (1,), **scenario.counts}.get(key, own)
     if key == MODEL or argument_text(value) in [argument_text(item) for item in (*axes.get(key, ()), *own)]:
         return None
     allowed = ("null" if item is None else item for item in axes[key])
@@ -233,13 +244,16 @@ def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[
 
     The names and values must be in the axes, in `include:`, or in `written`, which is the scenario as its file has it.
     """
-    own = {FRAMEWORK: written.framework_config, GPUS: written.num_gpus or (1,), **written.own_axes}
+    own = {FRAMEWORK: written.framework_config, GPUS: (1,), NODES: (1,), **written.counts, **written.own_axes}
+    if PER_NODE in axes:  # results have the number on all nodes
+        axes = {**axes, GPUS: [count * nodes for count in axes[PER_NODE] for nodes in axes[NODES]]}
     if isinstance(written.arguments.get(MODEL), (list, tuple)):
         own[MODEL] = written.arguments[MODEL]
     values: dict[str, list[Any]] = {}
     for part in (own, axes, *({name: [value] for name, value in entry.items()} for entry in scenario.include)):
         for name, some in part.items():
             values.setdefault(name, []).extend(some)
+    values.pop(PER_NODE, None)
     for name, value in scenario.baseline.items():
         if name not in values:
             yield ("baseline", name), f"baseline: {name!r} is not an axis of this scenario{suggestion(name, values)}"

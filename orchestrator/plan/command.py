@@ -1,7 +1,8 @@
 """The command that runs an experiment: argv, environment, and the generated accelerate configuration.
 
 This module starts no process, and it reads nothing from the machine. A plan shows the command with `{gpus}`, `{port}` and
-`{run_dir}` for the values that are known only at launch. One process and several processes use the same launcher with the same
+`{run_dir}` for the values that are known only at launch. On several nodes, `srun` starts the launcher once on each node; its rank
+is `$SLURM_NODEID`, which only the node knows. One process and several processes use the same launcher with the same
 settings. So in a comparison of 1 and n GPUs, only the number of GPUs differs. `machine.child_environment` removes variables such as
 `ACCELERATE_*` and `RANK` from the parent's environment.
 """
@@ -27,6 +28,9 @@ CONFIG_NAME = "accelerate.yaml"
 # a training 40 times slower.
 THREADS: Mapping[Device, str] = {Device.CUDA: "4", Device.CPU: "1"}
 
+# The launcher on one of several nodes: the interpreter is $0, and the launcher's other words follow.
+_LAUNCH_ON_NODE = 'exec "$0" -m accelerate.commands.launch --machine_rank "$SLURM_NODEID" "$@"'
+
 _FSDP_ON_CPU = Reason(kind="fsdp_on_cpu", text="FSDP needs GPUs; with CPU processes, accelerate would silently run DDP")
 _FLASH = ("flash_attention_2", "flash_attention_3")
 _PLAIN = ("MULTI_GPU", "NO", "MULTI_CPU")
@@ -45,16 +49,19 @@ def build_command(
     gpus: Sequence[str] | str,
     run_dir: Path,
     port: int | str,
+    host: str = "127.0.0.1",
     files: bool = True,
 ) -> Command:
     """Return the command of one run, in its folder `run_dir`, on `gpus` (their ids, or a placeholder for them).
+
+    The processes meet at `port` of `host`, the first node. For one node the host has no effect.
 
     A plan passes `files=False` to leave out the files that the command reads, because a plan shows only the command line and
     variables. A plan also shows the command of a skipped experiment. There, a placeholder without a value stays as it is.
     """
     visible = gpus if isinstance(gpus, str) else ",".join(gpus)
     if experiment.custom is not None:
-        at_launch = {"gpus": visible, "port": str(port), "python": python}
+        at_launch = {"gpus": visible, "port": str(port), "host": host, "python": python}
         words = custom.filled(experiment, run_dir=run_dir, at_launch=at_launch)
     else:
         words = trainers.get(experiment.trainer).command(experiment, run_dir)
@@ -62,14 +69,31 @@ def build_command(
             words = [_literal(word) for word in words]
     env, cwd = environment(experiment, visible=visible, run_dir=run_dir), _working_folder(experiment, run_dir)
     if experiment.custom is not None and experiment.custom.launcher == "none":
-        return Command(argv=tuple(words), env=env, cwd=cwd)
-    prefix = (python, "-m", "accelerate.commands.launch", "--config_file", path_text(run_dir, CONFIG_NAME))
+        return Command(argv=(*_on_each_node(experiment), *words), env=env, cwd=cwd)
+    launch: tuple[str, ...] = (python, "-m", "accelerate.commands.launch")
+    options = ["--config_file", path_text(run_dir, CONFIG_NAME), "--main_process_port", str(port)]
+    if experiment.num_nodes > 1:
+        launch = (*_on_each_node(experiment), "sh", "-c", _LAUNCH_ON_NODE, python)
+        options += ["--main_process_ip", host]
     return Command(
-        argv=(*prefix, "--main_process_port", str(port), *words),
+        argv=(*launch, *options, *words),
         env=env,
         cwd=cwd,
         files=_files(experiment, words) if files else {},
     )
+
+
+def _on_each_node(experiment: Experiment) -> tuple[str, ...]:
+    """Return the beginning of a command that Slurm starts once on each node; nothing for a single node.
+
+    If a task fails on one node, the tasks on the other nodes are ended. The task may use all cores of its node.
+    """
+    nodes = experiment.num_nodes
+    if nodes == 1:
+        return ()
+    gpus = f"gpu:{experiment.processes_per_node}" if experiment.device is Device.CUDA else "none"
+    tasks = ("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--gres={gpus}")
+    return (*tasks, "--kill-on-bad-exit=1", "--export=ALL", "--mpi=none", "--cpu-bind=none")
 
 
 def _working_folder(experiment: Experiment, run_dir: Path) -> Path:
@@ -104,7 +128,7 @@ def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[
     """
     env: dict[str, str | None] = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": "" if experiment.device is Device.CPU else visible,
+        "CUDA_VISIBLE_DEVICES": _visible(experiment, visible),
         "OMP_NUM_THREADS": THREADS[experiment.device],
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -121,6 +145,13 @@ def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[
     return {**env, **experiment.env}
 
 
+def _visible(experiment: Experiment, visible: str) -> str | None:
+    """Return the GPUs that the processes see, or None if Slurm sets them on each node."""
+    if experiment.device is Device.CPU:
+        return ""
+    return visible if experiment.num_nodes == 1 else None
+
+
 def accelerate_config(experiment: Experiment) -> str:
     """Return the text of the run's accelerate configuration: the user's settings, overridden by the values of this run."""
     settings = {key: value for key, value in experiment.accelerate.items() if key not in _OURS and value is not None}
@@ -130,7 +161,7 @@ def accelerate_config(experiment: Experiment) -> str:
     settings |= {
         "compute_environment": "LOCAL_MACHINE",
         "machine_rank": 0,
-        "num_machines": 1,
+        "num_machines": experiment.num_nodes,
         "num_processes": experiment.num_gpus,
         "rdzv_backend": "static",
         "same_network": True,

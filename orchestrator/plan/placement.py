@@ -24,11 +24,13 @@ from orchestrator.trainers import Trainer
 from orchestrator.trainers.argument_names import is_true
 from orchestrator.trainers.argument_values import ON_TRAINING_ARGUMENTS
 
+# The executor that starts every run on this machine.
+_LOCAL = "local"
 _NO_GPU = Reason(kind="no_gpu", text="no NVIDIA GPU is visible; `device: cpu` or `auto` uses CPU processes")
 
 
 def placed_on(requested: Device, num_gpus: int, machine: Machine) -> Device:
-    """Return the device of an experiment. `auto` means GPUs if the machine has enough GPUs, else CPU processes."""
+    """Return the device of `num_gpus` processes on a node. `auto` means GPUs if the machine has enough GPUs, else CPU processes."""
     if requested is not Device.AUTO:
         return requested
     return Device.CUDA if machine.gpus and len(machine.gpus) >= num_gpus else Device.CPU
@@ -36,6 +38,9 @@ def placed_on(requested: Device, num_gpus: int, machine: Machine) -> Device:
 
 def wrong_anywhere(experiment: Experiment, trainer: Trainer, requested: Device) -> Reason | None:
     """Return the reason why the experiment cannot run on any machine, or None."""
+    if experiment.num_gpus % experiment.num_nodes:
+        text = f"num_gpus {experiment.num_gpus} is not divisible by num_nodes {experiment.num_nodes}"
+        return Reason(kind="gpus_do_not_divide", text=text)
     if trainer.instrumented and trainer.takes_defaults and "max_steps" in experiment.arguments:
         reason = _no_steps(str(experiment.arguments["max_steps"]))
         if reason is not None:
@@ -120,20 +125,30 @@ def without_lora(name: str, value: Text) -> Reason:
     return Reason(kind="without_lora", text=text)
 
 
-def cannot_run_here(experiment: Experiment, trainer: Trainer, machine: Machine) -> Reason | None:
+def cannot_run_here(
+    experiment: Experiment, trainer: Trainer, machine: Machine, *, executor: str = _LOCAL
+) -> Reason | None:
     """Return the reason why this machine can't run the experiment, or None.
 
-    If the machine is assumed, only its GPUs are checked.
+    If the machine is assumed, only its GPUs are checked. If an experiment has several nodes, the machine is one of them.
     """
     if machine.assumed:
         return _no_gpu(experiment, machine)
     return (
-        _no_interpreter(experiment.python)
+        _single_machine(experiment, executor)
+        or _no_interpreter(experiment.python)
         or _no_plugin_file(experiment.framework)
         or _no_files(experiment, trainer)
         or _no_gpu(experiment, machine)
         or _no_package(experiment, trainer, machine)
     )
+
+
+def _single_machine(experiment: Experiment, executor: str) -> Reason | None:
+    if experiment.num_nodes == 1 or executor != _LOCAL:
+        return None
+    text = f"{experiment.num_nodes} nodes are needed, and the executor {_LOCAL} has this machine only; use --executor slurm"
+    return Reason(kind="too_few_nodes", text=text)
 
 
 def interpreter(python: str | None, base: Path) -> str | None:
@@ -174,12 +189,13 @@ def _no_files(experiment: Experiment, trainer: Trainer) -> Reason | None:
 
 
 def _no_gpu(experiment: Experiment, machine: Machine) -> Reason | None:
-    framework, have = experiment.framework, len(machine.gpus)
-    if experiment.device is Device.CUDA and have < experiment.num_gpus:
+    framework, have, needed = experiment.framework, len(machine.gpus), experiment.num_gpus // experiment.num_nodes
+    if experiment.device is Device.CUDA and have < needed:
         if not have:
             return _NO_GPU
         state = "assumed" if machine.assumed else "visible"
-        return Reason(kind="too_few_gpus", text=f"{experiment.num_gpus} GPUs are needed, but only {have} are {state}")
+        where = " on each node" if experiment.num_nodes > 1 else ""
+        return Reason(kind="too_few_gpus", text=f"{needed} GPUs are needed{where}, but only {have} are {state}")
     if framework and framework.device and framework.device is not experiment.device:
         text = f"framework configuration {framework.name!r} works only on {framework.device}"
         return Reason(kind="no_gpu", text=text)

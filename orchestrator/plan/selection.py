@@ -10,8 +10,9 @@ from typing import Any
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.redaction import MASK, redact
-from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
+from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL, NODES, PER_NODE
 from orchestrator.plan.config import Scenario, Suite, argument_text, parse_scalar
+from orchestrator.plan.config.check import COUNTS
 from orchestrator.plan.config.frameworks import canonical_name
 from orchestrator.plan.config.scenario_checks import wrong_argument
 from orchestrator.plan.config.suite import canonical_frameworks
@@ -66,13 +67,18 @@ def parse_selection(
     """
     for option, texts in (("--scenario", scenarios), ("--axis", axes), ("--set", settings)):
         _refuse_bytes(option, texts)
-    overrides, changed = _settings(settings, {name: value for name, value in keys.items() if value is not None})
+    counts, others = _counts(axes)
+    given = {name: value for name, value in {**keys, **counts}.items() if value is not None}
+    overrides, changed = _settings(settings, given)
+    if {GPUS, PER_NODE} <= changed.keys():
+        text = "--num-gpus counts the processes on all nodes, and num_gpus_per_node those on each"
+        raise SelectionError(f"{text}; leave one of them out")
     return Selection(
         scenarios=tuple(scenarios),
         frameworks=tuple(frameworks),
         models=tuple(models),
         cells=tuple(cells),
-        axes=_axes(axes),
+        axes=_axes(others),
         overrides=overrides,
         settings=changed,
     )
@@ -125,11 +131,24 @@ def whole_numbers(text: str, *, option: str) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
 
 
+def _counts(texts: Sequence[str]) -> tuple[dict[str, tuple[int, ...]], list[str]]:
+    """Return two values: the numbers of `--axis num_nodes=…` and `--axis num_gpus_per_node=…`, and the other axes."""
+    counts: dict[str, tuple[int, ...]] = {}
+    others = []
+    for text in texts:
+        name, _, values = text.partition("=")
+        if name in (NODES, PER_NODE) and name not in counts:
+            counts[name] = whole_numbers(values, option=f"--axis {name}")
+        else:
+            others.append(text)
+    return counts, others
+
+
 def _axes(texts: Sequence[str]) -> dict[str, tuple[Text | None, ...]]:
     axes: dict[str, tuple[Text | None, ...]] = {}
     for text in texts:
         name, values = _split(text, option="--axis", example="per_device_train_batch_size=1,2,4")
-        if name in axes:
+        if name in axes or name in (NODES, PER_NODE):
             raise SelectionError(f"--axis {name} is given twice; write all values in one option, separated by commas")
         if name in ("num_gpus", "framework_config"):
             raise SelectionError(f"--axis {name} is not allowed; use --num-gpus or --set framework_config=[…]")
@@ -250,6 +269,9 @@ def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
     from orchestrator.plan.config.check import sentence
 
     values = {**scenario.model_dump(exclude_unset=True), **settings}
+    for name, other in ((GPUS, PER_NODE), (PER_NODE, GPUS)):
+        if name in settings:
+            values.pop(other, None)
     for name in ("env", *NESTED):
         if isinstance(settings.get(name), Mapping):
             before = scenario.model_dump(exclude_unset=True).get(name)
@@ -284,15 +306,26 @@ def axes_of(scenario: Scenario, selection: Selection, models: tuple[str, ...]) -
     axes: dict[str, tuple[Any, ...]] = {
         MODEL: models,
         FRAMEWORK: scenario.framework_config,
-        GPUS: scenario.num_gpus or scenario.own_axes.get(GPUS, (1,)),
+        NODES: (1,),
     }
+    replaced = _replaced_counts(scenario)
+    axes |= {name: values for name, values in scenario.own_axes.items() if name in COUNTS and name not in replaced}
+    axes |= scenario.counts
+    if PER_NODE not in axes:
+        axes.setdefault(GPUS, (1,))
     for name, values in matrix.items():
-        if name not in (MODEL, GPUS, *selection.overrides):
+        if name not in (MODEL, *COUNTS, *selection.overrides):
             axes[name] = tuple(argument_text(value) for value in values)
     return axes
 
 
 def zipped_axes(scenario: Scenario, selection: Selection) -> list[list[str]]:
     """Return the groups of axes that change together. An axis that the command line replaced is crossed with all other axes."""
-    replaced = {*selection.axes, *selection.overrides, *([GPUS] if scenario.num_gpus else ())}
+    replaced = {*selection.axes, *selection.overrides, *_replaced_counts(scenario)}
     return [[name for name in group if name not in replaced] for group in scenario.zip]
+
+
+def _replaced_counts(scenario: Scenario) -> set[str]:
+    """Return the counts that are no axes of `zip:`, because the command line gives a key of the scenario another value."""
+    own = scenario.counts
+    return {*own, *((GPUS, PER_NODE) if GPUS in own or PER_NODE in own else ())}

@@ -203,7 +203,8 @@ class Script:
 class Experiment:
     """One cell of the matrix: everything that a training run needs, and its identity.
 
-    `arguments` has the trainer's arguments, in order. `accelerate` is the launcher's configuration without values that are known
+    `num_gpus` counts the processes on all nodes, and `num_nodes` the machines that share them equally. `arguments` has the
+    trainer's arguments, in order. `accelerate` is the launcher's configuration without values that are known
     only at launch. `env` has variables to set; the value None unsets a variable. `monitors` are names in `monitors.MONITORS`.
     `global_batch` is the number of samples per optimizer step over all processes (None: unknown). `data_path` is the file or folder
     of the prepared data. `sources` has the files of the user that a script or a `custom` command runs. It maps a path relative to
@@ -218,6 +219,7 @@ class Experiment:
     scenario: str
     model: str
     num_gpus: int
+    num_nodes: int = 1
     device: Device
     trainer: str
     arguments: Mapping[str, Text]
@@ -245,6 +247,10 @@ class Experiment:
     baseline: Mapping[str, Text | None] = field(default_factory=dict)
     skip: Reason | None = None
     cannot_run_here: Reason | None = None
+
+    @property
+    def processes_per_node(self) -> int:
+        return self.num_gpus // self.num_nodes
 
     @property
     def most_repeats(self) -> int:

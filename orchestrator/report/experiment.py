@@ -55,7 +55,9 @@ def _command(runs: Sequence[StoredRun]) -> Iterator[str]:
 def _facts(experiment: Experiment) -> Iterator[str]:
     framework = experiment.framework.name if experiment.framework else "none"
     yield f"  scenario {experiment.scenario} · framework configuration {framework} · trainer {experiment.trainer}"
-    yield f"  model {experiment.model} · {experiment.num_gpus} × {experiment.device} · {experiment.repeats} repeat(s)"
+    nodes = f" on {experiment.num_nodes} nodes" if experiment.num_nodes > 1 else ""
+    processes = f"{experiment.num_gpus} × {experiment.device}{nodes}"
+    yield f"  model {experiment.model} · {processes} · {experiment.repeats} repeat(s)"
     if experiment.script:
         place = "the scenario file's folder" if experiment.script.cwd else "the run's output folder"
         yield f"  script {experiment.script.module or experiment.script.path} · started in {place}"

@@ -40,6 +40,8 @@ def text_of(experiment: Experiment) -> str:
             f"scenario {experiment.scenario!r} cannot be written ({str(error).splitlines()[0]}); "
             "all its names and paths must be UTF-8"
         ) from error
+    if experiment.num_nodes == 1:  # the file is the same as before this field was added
+        text = text.replace('\n  "num_nodes": 1,', "", 1)
     secret = _secret_in(experiment, text)
     if secret is not None:
         raise ResultsError(

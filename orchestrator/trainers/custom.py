@@ -42,15 +42,18 @@ from orchestrator.trainers import instrumented, log_search
 from orchestrator.trainers.trainer import Trainer
 from orchestrator.trainers.units import to_base, unit_of
 
-# Placeholders that need no argument. `gpus` becomes text such as `0,1`, `python` is the interpreter that trains, and `scenario_dir`
-# is the folder of the scenario file.
-PROVIDED = ("model_name_or_path", "num_gpus", "run_dir", "gpus", "port", "python", "scenario_dir", "arguments")
+# Placeholders that need no argument. `gpus` becomes text such as `0,1`, `host` is the address of the first node, `python` is the
+# interpreter that trains, and `scenario_dir` is the folder of the scenario file.
+PROVIDED = (
+    *("model_name_or_path", "num_gpus", "num_nodes", "run_dir", "gpus", "port", "host", "python", "scenario_dir"),
+    "arguments",
+)
 
 # Only the end of a log is read. The results are at the end, and a whole log may be larger than the memory.
 LONGEST_LOG_BYTES = 64 * 2**20
 # The search for a pattern that backtracks may take years.
 LONGEST_SEARCH_S, ALL_SEARCHES_S = 10.0, 30.0
-LEFT_FOR_LAUNCH = ("gpus", "port", "python")
+LEFT_FOR_LAUNCH = ("gpus", "port", "host", "python")
 
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>\w+)\}\}|\{(?P<name>[A-Za-z_]\w*)\}")
 # A table cannot show a longer text.
@@ -67,7 +70,7 @@ class Custom(Trainer):
     takes_defaults = False
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
-        """Return the filled command. Values that are known only at launch stay placeholders: `{gpus}`, `{port}`, `{python}`."""
+        """Return the filled command. Values that are known only at launch stay placeholders, such as `{port}`."""
         return filled(experiment, run_dir=run_dir, at_launch={name: f"{{{name}}}" for name in LEFT_FOR_LAUNCH})
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
@@ -95,6 +98,7 @@ def _values(experiment: Experiment, run_dir: Path, at_launch: Mapping[str, str])
     provided: dict[str, Text] = {
         "model_name_or_path": experiment.model,
         "num_gpus": str(experiment.num_gpus),
+        "num_nodes": str(experiment.num_nodes),
         "run_dir": str(run_dir),
         "arguments": tuple(instrumented.flags(experiment.arguments)),
         **at_launch,

@@ -21,11 +21,12 @@ Group = tuple[str | float | None, ...]
 Form = Callable[[Value], str | float | None]
 
 SCENARIO, FULLNAME = "scenario", "fullname"
-OURS = (SCENARIO, "framework_config", "model_name_or_path", "num_gpus", "trainer")
+NODES = "num_nodes"
+OURS = (SCENARIO, "framework_config", "model_name_or_path", "num_gpus", NODES, "trainer")
 REFERENCE = ("framework_config", "peft_method", "model_name_or_path", "num_gpus", "per_device_train_batch_size")
 
 # If a whole entry lacks one of these names, its source has no such fact. If the entry lacks any other name, that name was not set.
-FACTS = frozenset({*OURS, FULLNAME})
+FACTS = frozenset({*OURS, FULLNAME}) - {NODES}
 
 # Facts of the environment that distinguish experiments.
 SETTLED = ("device", "data", "interpreter")
@@ -43,9 +44,12 @@ _NUMBER = re.compile(r"[+-]?\d{1,40}(\.\d{0,40})?([eE][+-]?\d{1,3})?")
 
 
 def cells(entry: Entry) -> dict[str, Value]:
-    """Return all names and values that can distinguish an entry from others."""
+    """Return all names and values that can distinguish an entry from others. One node is the same as none named."""
     settled = {name: entry.environment[name] for name in SETTLED if name in entry.environment}
-    return {**settled, **entry.arguments, **entry.key}
+    found = {**settled, **entry.arguments, **entry.key}
+    if canonical(found.get(NODES)) == 1:
+        del found[NODES]
+    return found
 
 
 def is_known(name: str, entry: Entry, known: Mapping[str, Value]) -> bool:
@@ -184,4 +188,6 @@ def _word(name: str, value: Value, *, on_cpu: bool) -> str:
     if name == "num_gpus":
         singular, plural = ("process", "processes") if on_cpu else ("GPU", "GPUs")
         return f"{value} {singular if canonical(value) == 1 else plural}"
+    if name == NODES:
+        return f"{value} nodes"
     return f"batch {value}" if name == "per_device_train_batch_size" else f"{name}={value}"

@@ -58,7 +58,7 @@ class Element:
 
 
 def shape_of(experiment: Experiment) -> Shape:
-    return Shape(device=experiment.device, num_gpus=experiment.num_gpus, num_nodes=getattr(experiment, "num_nodes", 1))
+    return Shape(device=experiment.device, num_gpus=experiment.num_gpus, num_nodes=experiment.num_nodes)
 
 
 def elements(works: Iterable[Work], site: Site) -> dict[Shape, list[Element]]:

@@ -36,6 +36,12 @@ _FACTS = (
         "Number of training processes: one for each GPU, or CPU processes (see device).",
         where=_KEPT_PAGE,
     ),
+    _count(
+        "num_nodes",
+        "nodes",
+        "Number of machines that share the processes; only if a row has several.",
+        where=_KEPT_PAGE,
+    ),
     _fact("device", "device", "`cuda` or `cpu`."),
     _fact("trainer", "trainer", "Trainer that was started."),
     _fact("python", "python", "Interpreter that the scenario names."),

@@ -47,10 +47,13 @@ _ALLOWED: Mapping[str, str] = {
     "tuple_type": _LIST,
 }
 
+# Keys of a scenario that count processes and machines. They are axes.
+COUNTS = ("num_nodes", "num_gpus", "num_gpus_per_node")
 # Keys of a scenario that are never an argument of a trainer.
 SCENARIO_ONLY = frozenset(
-    {"arguments", "env", "exclude", "framework_config", "include", "matrix", "monitors", "num_gpus", "python"}
+    {"arguments", "env", "exclude", "framework_config", "include", "matrix", "monitors", "python"}
     | {"busy_gpus", "measure", "repeats", "slow", "stall_timeout_s", "startup_timeout_s", "timeout_s", "trainer", "zip"}
+    | {*COUNTS}
 )
 
 

@@ -21,13 +21,14 @@ from pydantic import (
 
 from orchestrator import records
 from orchestrator.plan.config import value_types
+from orchestrator.plan.config.check import COUNTS
 from orchestrator.plan.config.value_types import (
     Arguments,
     AxisValues,
     Baseline,
+    Counts,
     Environment,
     Frameworks,
-    GpuCounts,
     Seconds,
     Share,
     Whole,
@@ -160,7 +161,11 @@ class Scenario(Model):
     exclude: tuple[dict[str, Any], ...] = Field(
         (), description="Cells to leave out: all cells that match every key of an entry. `'>= 8192'` compares numbers."
     )
-    num_gpus: GpuCounts | None = Field(None, description="Training processes: one for each GPU, or CPU processes.")
+    num_gpus: Counts | None = Field(
+        None, description="Training processes on all nodes: one for each GPU, or CPU processes."
+    )
+    num_gpus_per_node: Counts | None = Field(None, description="Training processes on each node, instead of num_gpus.")
+    num_nodes: Counts | None = Field(None, description="Machines that share the processes equally. Default: 1.")
     device: Device = Field(
         Device.CUDA, description="`cuda`, `cpu`, or `auto` (GPUs if there are enough, else CPU processes)."
     )
@@ -221,6 +226,11 @@ class Scenario(Model):
     def own_axes(self) -> dict[str, tuple[Any, ...]]:
         """The axes of `matrix:` and of `zip:`."""
         return {**self.matrix, **{name: values for group in self.zip for name, values in group.items()}}
+
+    @property
+    def counts(self) -> dict[str, tuple[int, ...]]:
+        """The keys of the scenario that count processes and machines."""
+        return {name: values for name in COUNTS if (values := getattr(self, name))}
 
     def how_often(self) -> dict[str, Any]:
         """Return two fields of an experiment: `repeats`, the smallest number of runs, and `adaptive`, the rule for further runs."""

@@ -12,14 +12,14 @@ from typing import Any
 
 from orchestrator.errors import Problem, suggestion
 from orchestrator.plan.config.argument_text import shown
-from orchestrator.plan.config.check import SCENARIO_ONLY, check, misplaced
+from orchestrator.plan.config.check import COUNTS, SCENARIO_ONLY, check, misplaced
 from orchestrator.plan.config.file_keys import Scenario, SuiteFile
 from orchestrator.plan.config.frameworks import members
 from orchestrator.plan.config.own_script import contradictions
 from orchestrator.plan.config.yaml_file import Document, YamlPath
 
 # Keys of a scenario that `include:` and `exclude:` may name, because these keys are axes.
-AXIS_KEYS = frozenset({"framework_config", "num_gpus"})
+AXIS_KEYS = frozenset({"framework_config", *COUNTS})
 NEEDS_CUSTOM = "'trainer: custom' needs a command; add a 'custom:' section with a 'command:'"
 
 
@@ -92,7 +92,7 @@ def across(document: Document, suite: SuiteFile, frameworks: Collection[str], *,
         problems.extend(misplaced(document, scenario.arguments, (*root, "arguments")))
         problems.extend(misplaced(document, scenario.matrix, (*root, "matrix")))
         for group in scenario.zip:
-            arguments = {name: values for name, values in group.items() if name != "num_gpus"}
+            arguments = {name: values for name, values in group.items() if name not in COUNTS}
             problems.extend(misplaced(document, arguments, (*root, "zip")))
         unknown = unknown_frameworks(scenario, frameworks) if whole else iter(())
         for path, message in (*unknown, *_contradictions(scenario), *_models(scenario)):
@@ -117,6 +117,7 @@ def _contradictions(scenario: Scenario) -> Found:
     for key in scenario.matrix.keys() & scenario.arguments.keys():
         yield ("matrix", key), f"{key!r} is in 'matrix:' and in 'arguments:'; keep one of them"
     yield from _zipped_twice(scenario)
+    yield from _counted_twice(scenario)
     for kind in ("include", "exclude"):
         for index, entry in enumerate(getattr(scenario, kind)):
             for key in entry.keys() & (SCENARIO_ONLY - AXIS_KEYS):
@@ -134,10 +135,9 @@ def _contradictions(scenario: Scenario) -> Found:
 
 def _zipped_twice(scenario: Scenario) -> Found:
     """Yield a problem for each axis that is not allowed in `zip:`, or that the scenario also has in another place."""
-    single = {"num_gpus": scenario.num_gpus} if scenario.num_gpus else {}
     places: dict[str, str] = {
         **dict.fromkeys(scenario.arguments, "'arguments:'"),
-        **dict.fromkeys(single, "'num_gpus:'"),
+        **{name: f"'{name}:'" for name in scenario.counts},
     }
     places |= dict.fromkeys(scenario.matrix, "'matrix:'")
     for group in scenario.zip:
@@ -147,6 +147,17 @@ def _zipped_twice(scenario: Scenario) -> Found:
             elif name in places:
                 yield ("zip", name), f"{name!r} is in 'zip:' and in {places[name]}; keep one of them"
         places |= dict.fromkeys(group, "another group of 'zip:'")
+
+
+def _counted_twice(scenario: Scenario) -> Found:
+    """Yield a problem if the scenario counts its processes on all nodes and on each node."""
+    places: dict[str, YamlPath] = {name: ("zip", name) for group in scenario.zip for name in group}
+    places |= {name: (name,) for name in scenario.counts}
+    if {"num_gpus", "num_gpus_per_node"} <= places.keys():
+        message = (
+            "'num_gpus' counts the processes on all nodes, and 'num_gpus_per_node' those on each; keep one of them"
+        )
+        yield places["num_gpus_per_node"], message
 
 
 def _models(scenario: Scenario) -> Found:

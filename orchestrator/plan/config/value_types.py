@@ -84,7 +84,7 @@ def _variable_names(value: dict[str, str | None]) -> dict[str, str | None]:
     return value
 
 
-TAG_WORDS = ("model", "framework", "num_gpus", "trainer", "device")
+TAG_WORDS = ("model", "framework", "num_gpus", "num_nodes", "trainer", "device")
 
 
 def tag(value: str) -> str:
@@ -210,7 +210,7 @@ Frameworks = Annotated[
         {"anyOf": [_SHORT_NAME, {"type": "array", "items": {"anyOf": [_SHORT_NAME, _JOINED]}, "minItems": 1}]}
     ),
 ]
-GpuCounts = Annotated[
+Counts = Annotated[
     tuple[Whole, ...],
     BeforeValidator(_as_tuple),
     AfterValidator(not_empty),

@@ -84,7 +84,7 @@ class Expansion:
         """Yield an experiment for each cell. If a check finds mistakes, raises ConfigError with all mistakes of this check."""
         self._refuse(checks.watching(self.scenario, self.trainer))
         written = self.suite.written[self.scenario.name]
-        self._refuse(checks.zipped_gpus(written))
+        self._refuse(checks.zipped_counts(written))
         together = zipped_axes(self.scenario, self.selection)
         self._refuse(checks.size(written, self.axes, together))
         self._refuse(checks.entries(written, self.axes, self.suite.frameworks))
@@ -219,14 +219,15 @@ class Expansion:
             **{name: getattr(self.scenario, name) for name in _AS_WRITTEN},
         }
 
-    def _launch_of(self, name: str | None, model: str, num_gpus: int) -> tuple[str, dict[str, Any]]:
-        """Return two values that cells of one framework, model and GPU count share: the readable part of their ids, and fields."""
+    def _launch_of(self, name: str | None, model: str, num_gpus: int, num_nodes: int) -> tuple[str, dict[str, Any]]:
+        """Return two values that cells of one framework, model and counts share: the readable part of their ids, and fields."""
         framework = self.frameworks[name]
         fields = {
             "framework": framework,
             "model": model,
             "num_gpus": num_gpus,
-            "device": placed_on(self.scenario.device, num_gpus, self.machine),
+            "num_nodes": num_nodes,
+            "device": placed_on(self.scenario.device, num_gpus // num_nodes, self.machine),
             "accelerate": accelerate_settings(self.suite.accelerate, framework),
             "env": {**(framework.env if framework else {}), **self.scenario.env},
             **self.shared,
@@ -301,7 +302,7 @@ class Expansion:
         if data is not None:  # the trainer gets the prepared copy, not the name of its source
             for name in OWN_DATA:
                 arguments.pop(name, None)
-        readable, common = self._launch(cell.framework, cell.model, cell.num_gpus)
+        readable, common = self._launch(cell.framework, cell.model, cell.num_gpus, cell.num_nodes)
         fields = {
             **common,
             "arguments": arguments,
@@ -315,6 +316,6 @@ class Expansion:
         return Experiment(
             id=f"{readable}-{self._digester.digest(draft)}",
             skip=skip or wrong_anywhere(draft, trainer, scenario.device) or plan_problems(draft),
-            cannot_run_here=cannot_run_here(draft, trainer, self.machine),
+            cannot_run_here=cannot_run_here(draft, trainer, self.machine, executor=self.suite.executor),
             **fields,
         )

@@ -3,7 +3,7 @@
 These parts are hashed:
 
 - the arguments as the trainer gets them, the model, the trainer, the command of `custom:`, the name of a script;
-- GPU count, device, interpreter, variables, the launcher's configuration;
+- GPU count, node count, device, interpreter, variables, the launcher's configuration;
 - the contents of the framework configuration, of the data, and of the files that a user's own command runs (`sources`);
 - `measure`, `steps`, and the monitors that can change the measurement.
 
@@ -30,7 +30,7 @@ MAX_PART = 80
 # The fields that an experiment's digest covers, apart from its arguments. Many experiments share the objects in these fields.
 _shared = attrgetter(
     *("accelerate", "custom", "data", "device", "env", "framework", "measure", "model"),
-    *("monitors", "num_gpus", "python", "script", "sources", "steps", "trainer"),
+    *("monitors", "num_gpus", "num_nodes", "python", "script", "sources", "steps", "trainer"),
 )
 
 # Windows reserves these names for devices, even if a suffix follows after a dot.
@@ -94,6 +94,8 @@ class Digester:
         }
         if experiment.measure is not None:  # ids of experiments without `measure` must not change
             content["measure"] = experiment.measure.fields()
+        if experiment.num_nodes > 1:
+            content["num_nodes"] = experiment.num_nodes
         if experiment.script is not None:
             content["script"] = asdict(replace(experiment.script, folder="", files=()))
         if experiment.steps is not None:
@@ -106,12 +108,16 @@ class Digester:
 def readable_part(experiment: Experiment, form: str) -> str:
     """Return an id without its digest: `<scenario>-<tag>`. A folder's name can begin with this text.
 
-    `form` is the template of the tag, such as `{model}-{framework}`.
+    `form` is the template of the tag, such as `{model}-{framework}`. The number of nodes is added if there are several and the
+    template does not name it.
     """
+    if experiment.num_nodes > 1 and "{num_nodes}" not in form:
+        form += ".nodes{num_nodes}"
     tag = form.format(
         model=_plain(experiment.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("config:")),
         framework=_plain(experiment.framework.name if experiment.framework else "none"),
         num_gpus=experiment.num_gpus,
+        num_nodes=experiment.num_nodes,
         trainer=experiment.trainer,
         device=experiment.device,
     )

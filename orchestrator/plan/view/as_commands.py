@@ -10,14 +10,13 @@ from orchestrator.files.redaction import MASK, Redactor, is_secret_name, redact_
 from orchestrator.plan.command import build_command
 from orchestrator.records import Command, Experiment
 
-RUN_DIR, GPUS, PORT = Path("{run_dir}"), "{gpus}", "{port}"
+RUN_DIR, GPUS, PORT, HOST = Path("{run_dir}"), "{gpus}", "{port}", "{host}"
 
 
 def planned_command(experiment: Experiment, python: str) -> Command:
-    """Return the command of a run, with `{gpus}`, `{port}` and `{run_dir}` for values that are known only at launch."""
-    return build_command(
-        experiment, python=experiment.python or python, gpus=GPUS, run_dir=RUN_DIR, port=PORT, files=False
-    )
+    """Return the command of a run, with placeholders such as `{port}` for values that are known only at launch."""
+    interpreter = experiment.python or python
+    return build_command(experiment, python=interpreter, gpus=GPUS, run_dir=RUN_DIR, port=PORT, host=HOST, files=False)
 
 
 def command_lines(experiments: Iterable[Experiment], python: str) -> Iterator[str]:

@@ -70,6 +70,7 @@ def _cell(experiment: Experiment) -> dict[str, Any]:
         "framework_config": experiment.framework.name if experiment.framework else None,
         "model_name_or_path": experiment.model,
         "num_gpus": experiment.num_gpus,
+        **({"num_nodes": experiment.num_nodes} if experiment.num_nodes > 1 else {}),
     }
 
 

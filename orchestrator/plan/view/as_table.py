@@ -23,12 +23,25 @@ if TYPE_CHECKING:  # most plans need no forecast
 
 ROWS_SHOWN = 200
 HEADINGS = (
-    *("scenario", "framework", "model", "arguments", "GPUs", "batch", "times", "trainer", "memory", "GPU-hours", "id"),
+    *(
+        "scenario",
+        "framework",
+        "model",
+        "arguments",
+        "nodes",
+        "GPUs",
+        "batch",
+        "times",
+        "trainer",
+        "memory",
+        "GPU-hours",
+        "id",
+    ),
     "state",
 )
 NAMES = ("scenario", "framework", "model", "arguments", "trainer")
 FLEXIBLE = frozenset({*NAMES, "memory", "state"})
-TO_THE_RIGHT = ("GPUs", "batch", "times", "GPU-hours")
+TO_THE_RIGHT = ("nodes", "GPUs", "batch", "times", "GPU-hours")
 IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
 # Columns whose values often have equal beginnings, such as config:llama-1b or max_seq_len=2048.
 ENDS_DIFFER = frozenset({"model", "arguments"})
@@ -50,6 +63,8 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     added = outlook.cells(shown) if outlook else [{}] * len(shown)
     pairs = zip(shown, added, strict=True)
     rows = [_row(experiment, axes[experiment.scenario], redact, added=texts) for experiment, texts in pairs]
+    if all(experiment.num_nodes == 1 for experiment in shown):
+        rows = [{**row, "nodes": ""} for row in rows]
     if not rows:
         return Group(Line())
     constant = {name for name in HEADINGS if len({row[name] for row in rows}) == 1}
@@ -142,6 +157,7 @@ def _row(
         "framework": experiment.framework.name if experiment.framework else "none",
         "model": experiment.model,
         "arguments": assignments(experiment, axes),
+        "nodes": str(experiment.num_nodes),
         "GPUs": f"{experiment.num_gpus}{' (cpu)' if experiment.device == 'cpu' else ''}",
         "batch": str(experiment.global_batch or "-"),
         "times": f"{repeats}×",

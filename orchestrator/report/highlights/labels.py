@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NO_MODEL = "none"
 _MODEL, _GPUS = "model_name_or_path", "num_gpus"
-_NAMED = (FRAMEWORK, _MODEL, _GPUS, "device")
+_NAMED = (FRAMEWORK, _MODEL, _GPUS, "num_nodes", "device")
 _ALSO = ("results", "scenario", "trainer", "python", "data")
 
 
@@ -30,7 +30,7 @@ class Names:
 
     def __init__(self, table: ResultsTable) -> None:
         frame = table.experiments
-        self._framework, models, self._gpus, self._device = (column(frame, name) for name in _NAMED)
+        self._framework, models, self._gpus, self._nodes, self._device = (column(frame, name) for name in _NAMED)
         self._model = _short_models(models)
         self._scenario = column(frame, "scenario")
         self._columns: dict[str, list[Value]] = {}
@@ -110,7 +110,9 @@ class Names:
     def processes(self, row: int) -> str:
         count = int(number(self._gpus[row]) or 1)
         is_cpu = self._device[row] == Device.CPU.value
-        return counted(count, "CPU process", "CPU processes") if is_cpu else counted(count, "GPU")
+        nodes = int(number(self._nodes[row]) or 1)
+        where = f" on {nodes} nodes" if nodes > 1 else ""
+        return (counted(count, "CPU process", "CPU processes") if is_cpu else counted(count, "GPU")) + where
 
     def _rest(self, row: int, without: Sequence[str] = ()) -> list[str]:
         arguments = self._arguments[row]

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 # A longer list of warnings is folded, and so is a table with more columns.
 MOST_UNFOLDED, MOST_COLUMNS = 5, 8
 _SPEEDUP = ("speedup", "speedup_low", "speedup_high")
-_DISTINGUISHING = ("results", "framework_config", "model_name_or_path", "num_gpus", "peft_method", "scenario")
+_DISTINGUISHING = (
+    "results",
+    "framework_config",
+    "model_name_or_path",
+    "num_gpus",
+    "num_nodes",
+    "peft_method",
+    "scenario",
+)
 _LATER = ("scaling_efficiency", "mfu")
 _ENDS_OF_RUNS = ("status", "runs", "runs_ok", "failure_kind", "failure_cause")
 

@@ -56,7 +56,7 @@ _OUTCOME = ("status", "runs_ok", "runs", "failure_kind", "failure_cause", "failu
 
 _PEOPLE = (
     *("results", "id", "scenario", "model_name_or_path", "framework_config", "peft_method", "dtype", "torch_dtype"),
-    *("num_gpus", "per_device_train_batch_size", "gradient_accumulation_steps", "global_batch"),
+    *("num_gpus", "num_nodes", "per_device_train_batch_size", "gradient_accumulation_steps", "global_batch"),
 )
 
 

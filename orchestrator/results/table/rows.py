@@ -147,6 +147,13 @@ def with_versions(all_rows: Sequence[Row]) -> Sequence[Row]:
     return list(map(own, all_rows)) if changed else all_rows
 
 
+def with_nodes(all_rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows. If a row has several nodes, each row has the fact `num_nodes`."""
+    if not any("num_nodes" in row.facts for row in all_rows):
+        return all_rows
+    return [replace(row, facts={"num_nodes": 1, **row.facts}) for row in all_rows]
+
+
 def experiment_facts(experiment: Experiment) -> dict[str, Value]:
     """Return the facts that identify an experiment, under the names that the reference system uses."""
     facts: dict[str, Value] = {
@@ -155,6 +162,7 @@ def experiment_facts(experiment: Experiment) -> dict[str, Value]:
         "framework_config": experiment.framework.name if experiment.framework else NO_FRAMEWORK,
         "model_name_or_path": experiment.model,
         "num_gpus": experiment.num_gpus,
+        "num_nodes": experiment.num_nodes if experiment.num_nodes > 1 else None,
         "device": experiment.device.value,
         "trainer": experiment.trainer,
         "python": experiment.python,

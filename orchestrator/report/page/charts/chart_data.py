@@ -244,7 +244,7 @@ def _rests(columns: Columns, alike: Sequence[tuple[str, str, int]], table: Resul
     groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for at, key in enumerate(alike):
         groups[key].append(at)
-    arguments = for_people({*ARGUMENT_FACTS, *table.arguments} - {*_NO_ARGUMENTS})
+    arguments = ["num_nodes", *for_people({*ARGUMENT_FACTS, *table.arguments} - {*_NO_ARGUMENTS})]
     names = [name for name in arguments if len(set(columns(name))) > 1]
     distinguishing: dict[str, list[str]] = defaultdict(list)
     for key, rows in groups.items():

@@ -27,7 +27,7 @@ from orchestrator.results.table.rows import NO_FRAMEWORK, Row, Value
 
 _FACTS = frozenset(
     {
-        *("scenario", "framework_config", "model_name_or_path", "num_gpus", "trainer"),
+        *("scenario", "framework_config", "model_name_or_path", "num_gpus", "num_nodes", "trainer"),
         *("results", "id", "device", "python", "monitors", "data", "sources"),
     }
 )

@@ -1,0 +1,213 @@
+"""Several nodes in one run: the axis, what cannot run and why, ids and tables."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.results import experiment
+from factories.suites import EIGHT_GPUS, expanded, planned, suite
+from rich.console import Console
+
+from orchestrator.compare.comparison import Entry
+from orchestrator.compare.sides import keys
+from orchestrator.errors import ConfigError, SelectionError
+from orchestrator.machine.provenance import Machine
+from orchestrator.plan.identity.experiment_id import Digester
+from orchestrator.plan.placement import cannot_run_here
+from orchestrator.plan.view import table
+from orchestrator.records import Device, Experiment, dump
+from orchestrator.results import experiment_file
+from orchestrator.results.table.load import of_rows
+from orchestrator.results.table.rows import Row, experiment_facts
+from orchestrator.trainers import get
+
+SCENARIO = "scenarios:\n- {{name: s, device: cuda, arguments: {{model_name_or_path: config:tiny-llama}}, {keys}}}\n"
+
+
+def counts(folder: Path, keys: str, **choices: Any) -> list[tuple[int, int]]:
+    """Processes and nodes of each cell that is not skipped."""
+    plan = planned(folder, SCENARIO.format(keys=keys), **choices)
+    return [(one.num_gpus, one.num_nodes) for one in plan.experiments if one.skip is None]
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("num_gpus: 2", [(2, 1)]),
+        ("num_gpus: 8, num_nodes: [1, 2]", [(8, 1), (8, 2)]),
+        ("num_gpus_per_node: [4, 8], num_nodes: [1, 2]", [(4, 1), (8, 1), (8, 2), (16, 2)]),
+        ("num_gpus_per_node: 4", [(4, 1)]),
+        ("num_gpus: [2, 3], num_nodes: 2", [(2, 2)]),
+        ("zip: {num_nodes: [1, 2], num_gpus: [4, 8]}", [(4, 1), (8, 2)]),
+        ("zip: {num_nodes: [1, 2], seed: [1, 2]}, num_gpus_per_node: 2", [(2, 1), (4, 2)]),
+        ("num_gpus: 4, num_nodes: [1, 2, 4], exclude: [{num_nodes: '> 2'}]", [(4, 1), (4, 2)]),
+        ("num_gpus: 4, include: [{num_nodes: 2}]", [(4, 1), (4, 2)]),
+        ("num_gpus_per_node: 4, include: [{num_nodes: 2, num_gpus_per_node: 8}]", [(4, 1), (16, 2)]),
+    ],
+)
+def test_nodes_are_an_axis_and_gpus_are_counted_on_all(
+    tmp_path: Path, keys: str, expected: list[tuple[int, int]]
+) -> None:
+    assert counts(tmp_path, keys) == expected
+
+
+@pytest.mark.parametrize(
+    ("choices", "expected"),
+    [
+        ({"axes": ["num_nodes=1,2"]}, [(4, 1), (4, 2)]),
+        ({"axes": ["num_gpus_per_node=4", "num_nodes=3"]}, [(12, 3)]),
+        ({"num_gpus": (6,)}, [(6, 2)]),
+        ({"settings": ["num_nodes=1"]}, [(4, 1)]),
+    ],
+)
+def test_the_command_line_replaces_the_counts(tmp_path: Path, choices: Any, expected: list[tuple[int, int]]) -> None:
+    assert counts(tmp_path, "num_gpus: 4, num_nodes: 2", **choices) == expected
+    per_node = "num_gpus_per_node: 2, num_nodes: 2"
+    assert counts(tmp_path, per_node, **choices) == expected or "num_gpus" not in choices
+
+
+def test_a_count_on_the_command_line_leaves_its_group(tmp_path: Path) -> None:
+    zipped = "zip: {num_nodes: [1, 2], num_gpus: [4, 8]}"
+    assert counts(tmp_path, zipped, num_gpus=(2,)) == [(2, 1), (2, 2)]
+    assert counts(tmp_path, zipped, axes=["num_nodes=4"]) == [(4, 4), (8, 4)]
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"axes": ["num_nodes=two"]},
+        {"axes": ["num_nodes=1", "num_nodes=2"]},
+        {"axes": ["num_gpus_per_node=2"], "num_gpus": (4,)},
+    ],
+)
+def test_what_is_no_count_is_said(tmp_path: Path, choices: Any) -> None:
+    with pytest.raises(SelectionError):
+        counts(tmp_path, "num_gpus: 4", **choices)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("num_gpus: 4, num_gpus_per_node: 4", "keep one of them"),
+        ("num_gpus: 4, zip: {num_gpus_per_node: [1, 2], seed: [1, 2]}", "keep one of them"),
+        ("num_nodes: 0", "num_nodes: 0 is invalid"),
+        ("zip: {num_nodes: [1, x], seed: [1, 2]}", "zip: num_nodes: 'x' is invalid"),
+        ("num_gpus_per_node: 4, include: [{num_gpus: 8}]", "counts its processes by num_gpus_per_node"),
+        ("num_gpus_per_node: 4, exclude: [{num_gpus: 8}]", "'num_gpus' is not an axis"),
+        ("num_nodes: 2, baseline: {num_nodes: 4}", "the axis num_nodes has no value 4"),
+    ],
+)
+def test_a_mistake_has_its_line(tmp_path: Path, keys: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        planned(tmp_path, SCENARIO.format(keys=keys))
+    assert message in str(error.value)
+    assert "scenarios.yaml:2:" in str(error.value)
+
+
+def test_the_baseline_counts_the_processes_on_all_nodes(tmp_path: Path) -> None:
+    keys = "num_nodes: [1, 2], num_gpus_per_node: 4, baseline: {num_gpus: 8, num_nodes: 2}"
+    assert counts(tmp_path, keys) == [(4, 1), (8, 2)]
+
+
+def test_what_the_nodes_do_not_divide_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    (one,) = planned(tmp_path, SCENARIO.format(keys="num_gpus: 3, num_nodes: 2")).experiments
+    assert one.skip is not None
+    assert one.skip.text == "num_gpus 3 is not divisible by num_nodes 2"
+
+
+# ------------------------------------------------------------------------------------------------------- placement
+
+
+@pytest.mark.parametrize(
+    ("executor", "gpus", "assumed", "expected"),
+    [
+        ("local", 8, False, "too_few_nodes"),
+        ("slurm", 8, False, None),
+        ("slurm", 4, False, "too_few_gpus"),
+        ("local", 8, True, None),
+        ("local", 4, True, "too_few_gpus"),
+    ],
+)
+def test_each_node_has_its_share_of_the_processes(
+    executor: str, gpus: int, assumed: bool, expected: str | None
+) -> None:
+    one = experiment(num_gpus=16, num_nodes=2, device=Device.CUDA, trainer="custom")
+    machine = Machine(gpus=EIGHT_GPUS.gpus[:gpus], assumed=assumed)
+    reason = cannot_run_here(one, get("custom"), machine, executor=executor)
+    assert (reason.kind if reason else None) == expected
+
+
+def test_the_scenarios_executor_decides(tmp_path: Path) -> None:
+    read = suite(tmp_path, SCENARIO.format(keys="device: cpu, num_gpus: 2, num_nodes: 2").replace("device: cuda, ", ""))
+    (here,), (there,) = expanded(read), expanded(replace(read, executor="slurm"))
+    assert here.cannot_run_here is not None
+    assert "--executor slurm" in here.cannot_run_here.text
+    assert there.cannot_run_here is None
+    assert here.id == there.id
+
+
+# ------------------------------------------------------------------------------------------------ ids and files
+
+
+def test_one_node_is_no_part_of_the_id_and_of_the_file(tmp_path: Path) -> None:
+    """The digest is one of a version without `num_nodes`, so that its folders are resumed."""
+    one = experiment(id="", arguments={"a": "1"})
+    assert Digester(frozenset()).digest(one) == "5f71ea676198"
+    assert Digester(frozenset()).digest(replace(one, num_nodes=2)) != "5f71ea676198"
+    assert "num_nodes" not in experiment_file.text_of(one)
+    (tmp_path / "old.json").write_text(experiment_file.text_of(one))
+    (tmp_path / "new.json").write_text(experiment_file.text_of(replace(one, num_nodes=2)))
+    assert experiment_file.read(tmp_path / "old.json") == one
+    assert experiment_file.read(tmp_path / "new.json").num_nodes == 2
+    assert '"num_nodes": 1' in dump(one)
+
+
+def test_several_nodes_are_in_the_name(tmp_path: Path) -> None:
+    ids = [one.id for one in planned(tmp_path, SCENARIO.format(keys="num_gpus: 4, num_nodes: [1, 2]")).experiments]
+    assert ids[0].startswith("s-tiny-llama.none.gpus4-")
+    assert ids[1].startswith("s-tiny-llama.none.gpus4.nodes2-")
+    tag = SCENARIO.format(keys="num_gpus: 4, num_nodes: 2") + "experiment_tag: '{num_nodes}x'\n"
+    (own,) = planned(tmp_path, tag).experiments
+    assert own.id.startswith("s-2x-")
+
+
+# --------------------------------------------------------------------------------------------------------- tables
+
+
+def rows(*experiments: Experiment) -> list[Row]:
+    return [Row(facts=experiment_facts(one), arguments={}, outcome={"status": "ok"}) for one in experiments]
+
+
+def test_a_table_has_the_column_only_where_it_is_used() -> None:
+    one, two = experiment(id="a", num_gpus=2), experiment(id="b", num_gpus=4, num_nodes=2)
+    assert "num_nodes" not in of_rows(rows(one)).experiments
+    assert list(of_rows(rows(one, two)).experiments["num_nodes"]) == [1, 2]
+
+
+def test_a_plan_shows_nodes_only_where_they_are_used(tmp_path: Path) -> None:
+    def shown(keys: str) -> str:
+        console = Console(width=160, file=io.StringIO())
+        with console.capture() as captured:
+            console.print(table(planned(tmp_path, SCENARIO.format(keys=keys)), width=160))
+        return captured.get()
+
+    assert "nodes" not in shown("num_gpus: [1, 2]")
+    assert "nodes  GPUs" in shown("num_gpus: 4, num_nodes: [1, 2]")
+    assert "nodes 2" in shown("num_gpus: [2, 4], num_nodes: 2")
+
+
+def test_one_node_is_compared_with_one_node() -> None:
+    """A folder from before the key, a CSV file with the column, and a folder with two nodes."""
+    shared = {"scenario": "s", "framework_config": "none", "model_name_or_path": "m", "num_gpus": 8, "trainer": "t"}
+    older, csv, two = (
+        Entry(key={**shared, **more}, label="", status="ok", whole=True)
+        for more in ({}, {"num_nodes": 1}, {"num_nodes": 2})
+    )
+    names = keys.core([[older], [csv, two]])
+    assert "num_nodes" in names
+    assert len(keys.groups([older, csv, two], names)) == 2
+    assert keys.label(two.key) == "s · none · m · 8 GPUs · 2 nodes"
