@@ -85,7 +85,8 @@ def campaign(root: Path, *, experiments: int = 3, repeats: int = 3, began: float
 
 
 def test_the_tables_of_a_folder_do_not_count_twice_on_a_side(tmp_path: Path) -> None:
-    root = campaign(tmp_path / "r", experiments=1)
+    runs = [replace(ended(BASE, n, tokens_per_s=100.0 + n), started_at=1.7e9 + n) for n in (1, 2, 3)]
+    root = stored(tmp_path / "r", (BASE, runs))
     files = [root / "benchmarks.csv", root / "raw_summary.csv"]
     for file, make in zip(files, (tables.benchmarks, tables.raw_summary), strict=True):
         file.write_text(make(load([root])))
@@ -187,8 +188,9 @@ def test_a_record_that_cannot_be_read_is_no_failure_and_said(tmp_path: Path) -> 
 
 
 def test_a_table_says_the_same_about_a_record_that_cannot_be_read(tmp_path: Path) -> None:
-    root = campaign(tmp_path / "r", experiments=2, repeats=1)
-    next(root.glob("experiments/*2/runs/r1-t1/record.json")).write_text("{")
+    other = replace(BASE, id="full-tiny-000000000001", arguments={**BASE.arguments, "learning_rate": "3e-5"})
+    root = stored(tmp_path / "r", *((one, [ended(one, 1, tokens_per_s=100.0)]) for one in (BASE, other)))
+    (root / "experiments" / other.id / "runs" / "r1-t1" / "record.json").write_text("{")
     (root / "benchmarks.csv").write_text(tables.benchmarks(load([root])))
     for place in (root, root / "benchmarks.csv"):
         assert [(entry.status, entry.unreadable_runs) for entry in read([place]).entries] == [
