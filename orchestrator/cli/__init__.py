@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import resource
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
@@ -85,6 +86,10 @@ app.command(name="run-array", hidden=True)(run_array)
 INTERRUPTED = 130
 # Every signal that asks to stop interrupts these commands, as Ctrl-C does. Another command is ended by the system.
 _STARTING_RUNS = (["run"], ["rerun"], ["run-array"])
+# These commands use pandas or scipy.
+_COMPUTING = (*_STARTING_RUNS, ["run-one"], ["report"], ["compare"], ["history"], ["export"])
+# The libraries and the report of a small campaign need 480 MiB of address space (ulimit -v).
+_LEAST_MEMORY = 600 * 2**20
 
 
 def main() -> Any:
@@ -105,6 +110,8 @@ def _carried_out(words: list[str], stopped_by: list[int] | None) -> int:
     try:
         _in_a_folder()
         args = [_with_home(word) for word in _with_optional_values(words)]
+        if words[:1] in _COMPUTING and "--help" not in words:
+            _load_in_limited_memory()
         code = _app_for(words)(args=args, prog_name=NAME, standalone_mode=False)
     except KeyboardInterrupt:  # Ctrl-C before or after the sub-command runs; a running sub-command handles it
         code = INTERRUPTED
@@ -150,6 +157,33 @@ def _in_a_folder() -> None:
         os.getcwd()
     except OSError as error:
         raise OrchestratorError("the current folder no longer exists; change to a folder that exists") from error
+
+
+def _load_in_limited_memory() -> None:
+    """If this process has a limit of memory, load pandas and scipy now. Raise OrchestratorError if the limit is too low.
+
+    With their usual settings, pyarrow reserves 1 GiB at once, and OpenBLAS has buffers for each core. If these buffers do not fit,
+    OpenBLAS waits for memory for ever. The settings of this function do not reach other programs, such as trainers.
+    """
+    limits = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
+    limited = {name: resource.getrlimit(limit)[0] for name, limit in limits.items()}
+    limited = {name: value for name, value in limited.items() if value != resource.RLIM_INFINITY}
+    for name, value in limited.items():
+        if value < _LEAST_MEMORY:
+            least = _LEAST_MEMORY // 2**10
+            raise OrchestratorError(
+                f"{name}: {value // 2**10} KiB are too little for this command; set {least} or more"
+            )
+    if not limited:
+        return
+    before = dict(os.environ)
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    try:
+        import pandas  # noqa: F401
+        import scipy.special  # noqa: F401
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _app_for(words: list[str]) -> typer.Typer:
