@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.files.printable_text import counted
+from orchestrator.measure.metrics import METRICS, Metric
 from orchestrator.records import Caveat, CaveatKind
 from orchestrator.report.highlights import Highlight, HighlightKind, highlights
 from orchestrator.report.page import chooser, folders, report_page, runs, shell, table_data, texts
@@ -749,6 +750,23 @@ def test_a_part_that_one_side_does_not_have_is_no_zero(missing: str, names: list
     (view,) = explained(BASE_STEP, Made(framework="fast", runs=without)).views
     assert [row[0] for row in view.rows] == names
     assert f"Not shown by itself: {reason}" in view.summary
+
+
+def test_a_metric_that_is_marked_as_a_part_of_a_step_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    share = Metric("sync_share", "sync", "Share of the steady time in which ranks wait.", step_part="waiting of ranks")
+    monkeypatch.setitem(METRICS, share.name, share)
+    made = Made(runs=steps_of(1000.0, 0.1, data_wait_share=0.1, gpu_utilization=0.7, sync_share=0.2))
+    shorter = [{**run, "sync_share": 0.1} for run in SHORT_STEP]
+    (view,) = explained(made, Made(framework="fast", runs=shorter)).views
+    assert view.rows[:4] == (
+        ("waiting for data", "10 ms", "20 ms", "+10.00 ms"),
+        ("waiting of ranks", "20 ms", "5 ms", "−15.00 ms"),
+        ("GPU idle", "20 ms", "5 ms", "−15.00 ms"),
+        ("the rest", "50 ms", "20 ms", "−30.00 ms"),
+    )
+    assert len(view.figure["data"][0]["x"]) == 6
+    (without,) = explained(BASE_STEP, Made(framework="fast", runs=shorter)).views
+    assert without.summary.endswith("Not shown by itself: waiting of ranks (it is not known of both).")
 
 
 def test_steps_that_cannot_be_compared_are_counted_and_not_explained() -> None:

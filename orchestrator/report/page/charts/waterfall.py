@@ -1,8 +1,8 @@
 """The chart that explains a speed-up: how each part of a step differs between an experiment and its baseline. Pure.
 
-A step is the mean step of the steady state. Records divide it by two shares of this time: the time between steps, in which data
-is loaded, and the time without a kernel on the GPU (NVML). What they do not divide is the rest. Two steps are compared only if
-they have equally many tokens. A part that only one side has is left out, with the reason.
+A step is the mean step of the steady state. Records divide it by shares of this time: the metrics with a `step_part`, such as the
+time between steps, and the time without a kernel on the GPU (NVML). What they do not divide is the rest. Two steps are compared
+only if they have equally many tokens. A part that only one side has is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -12,26 +12,22 @@ from dataclasses import dataclass
 from math import floor, log, log10
 
 from orchestrator.files.printable_text import counted
+from orchestrator.measure.metrics import METRICS
 from orchestrator.report.page.charts import colours
 from orchestrator.report.page.charts.chart import Chart, Figure, View, scale_of
 from orchestrator.report.page.charts.chart_data import Cell, by_panel, noun
 from orchestrator.report.page.charts.row_axis import row_bars, row_figure, texts
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
 
-WAITING, IDLE, REST = "waiting for data", "GPU idle", "the rest"
+WAITING, IDLE, REST = METRICS["data_wait_share"].step_part, "GPU idle", "the rest"
 # The largest number of experiments that are explained: those that differ the most.
 MOST = 200
 _STEP, _RATE = "step_time_s", "steps_per_s"
-_WAIT_SHARE, _BUSY_SHARE = "data_wait_share", "gpu_utilization"
+_BUSY_SHARE = "gpu_utilization"
 _TOKENS = ("real_tokens_per_s", "tokens_per_s")
 # Steps of texts of different lengths have the same tokens only on average.
 _SAME_TOKENS = 0.02
 _ROOM, _NARROW_ROOM = 1.45, 1.9
-
-_UNKNOWN = {
-    WAITING: f"{WAITING} (it is not known of both)",
-    IDLE: f"{IDLE} (both need NVML's readings: `monitors: [nvml]`)",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,18 +122,22 @@ def _have_same_tokens(cell: Cell, base: Cell) -> bool:
 
 def _parts(base: Cell, cell: Cell) -> dict[str, tuple[float, float]]:
     """Return the seconds of each part that both sides have, and of the rest. Return no part if neither is known."""
-    known = [name for name in (_WAIT_SHARE, _BUSY_SHARE) if name in base.numbers and name in cell.numbers]
+    known = [name for name in (*_shares(), _BUSY_SHARE) if name in base.numbers and name in cell.numbers]
     if not known:
         return {}
     before, after = _divided(base, known), _divided(cell, known)
     return {name: (before[name], after[name]) for name in before}
 
 
+def _shares() -> dict[str, str]:
+    """Map each metric that is a share of a step to the name of its part."""
+    return {name: metric.step_part for name, metric in METRICS.items() if metric.step_part}
+
+
 def _divided(cell: Cell, known: Sequence[str]) -> dict[str, float]:
     """Return the seconds of the parts of a step. While a step waits for data, the GPU is idle, and this time counts once."""
-    step, parts = _step_s(cell), {}
-    if _WAIT_SHARE in known:
-        parts[WAITING] = cell.numbers[_WAIT_SHARE] * step
+    step = _step_s(cell)
+    parts = {part: cell.numbers[name] * step for name, part in _shares().items() if name in known}
     if _BUSY_SHARE in known:
         parts[IDLE] = max(0.0, (1 - cell.numbers[_BUSY_SHARE]) * step - parts.get(WAITING, 0.0))
     return {**parts, REST: step - sum(parts.values())}
@@ -166,7 +166,9 @@ def _summary(why: _Why) -> str:
     interval = why.cell.speedup_interval
     unclear = " The difference is not clear." if interval and interval.low <= 1 <= interval.high else ""
     withheld = f" Nothing is claimed: {why.withheld}." if why.withheld else unclear
-    missing = [words for name, words in _UNKNOWN.items() if name not in why.parts]
+    reasons = dict.fromkeys(_shares().values(), "it is not known of both")
+    reasons[IDLE] = "both need NVML's readings: `monitors: [nvml]`"
+    missing = [f"{name} ({reason})" for name, reason in reasons.items() if name not in why.parts]
     not_shown = f" Not shown by itself: {', '.join(missing)}." if missing else ""
     return f"{ends} ({changes}).{withheld}{not_shown}"
 
