@@ -6,6 +6,7 @@ without polling. The caller decides what a signal means.
 
 from __future__ import annotations
 
+import select
 import signal
 import socket
 import threading
@@ -97,6 +98,14 @@ class StopSignals:
         with suppress(BlockingIOError):
             while self._read.recv(4096):
                 pass
+
+    def comes_within(self, seconds: float) -> bool:
+        """Return whether a signal that asks to stop has come, or comes within this time."""
+        deadline = time.monotonic() + seconds
+        while self.received is None and (left_s := deadline - time.monotonic()) > 0:
+            select.select([self], [], [], left_s)
+            self.drain()
+        return self.received is not None
 
     def hurried(self) -> bool:
         """Return whether a second signal has arrived."""
