@@ -89,6 +89,13 @@ class BatchFolder:
     def note_submitted(self, job_id: int) -> None:
         writing.replace(self.path / "submitted.json", dump(Submitted(job_id=job_id, at=time.time())))
 
+    def note_cancelled(self) -> None:
+        """Note that Tunebench cancelled the batch. Its runs that never began are submitted again when they are due."""
+        (self.path / "cancelled").touch()
+
+    def is_cancelled(self) -> bool:
+        return (self.path / "cancelled").exists()
+
     def log(self, element: int) -> Path:
         """Return the file with the output of an element's script."""
         return self.path / f"element-{element}.log"

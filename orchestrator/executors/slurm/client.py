@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from orchestrator.errors import LaunchError
+from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.machine import process
 
 TIMEOUT_S = 20.0
@@ -26,16 +26,24 @@ _LEAKS = (
 )
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
 _FORMAT = "%F|%K|%T|%r|%S|%j"
-_INDICES = re.compile(r"\[?(?P<ranges>\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*)(%\d+)?\]?")
+_INDICES = re.compile(r"\[?(?P<ranges>\d{1,7}(-\d{1,7}(:\d+)?)?(,\d{1,7}(-\d{1,7}(:\d+)?)?)*)(%\d+)?\]?")
 _STATE = re.compile(r"[A-Z_]+")
 # sbatch refuses a job for these reasons until other jobs have ended.
 _FULL = re.compile(
     r"submit limit|MaxSubmitJob|QOSMaxSubmit|AssocMaxSubmit|MaxJobCount|temporarily unable", re.IGNORECASE
 )
+_EXIT = re.compile(r"^sbatch: ended with exit code \d+: (sbatch: )?(error: )?(Batch job submission failed: )?")
+# The controller got no submission, or may have got it.
+_UNREACHABLE = re.compile(r"Unable to contact slurm controller|Connection refused", re.IGNORECASE)
+_UNKNOWN = re.compile(r"timed out|Zero Bytes were transmitted|communication", re.IGNORECASE)
 
 
 class QueueFull(LaunchError):
-    """Slurm accepts no more jobs of this user now."""
+    """Slurm accepts no more jobs of this user now, or no array of this size."""
+
+
+class Unreachable(LaunchError):
+    """Slurm's controller cannot be reached, so it has not accepted the job."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,19 +61,21 @@ class Row:
 def submit(script: Path) -> int:
     """Submit a batch script, and return the number of the job. Slurm runs the script in the script's folder.
 
-    Raise QueueFull if Slurm accepts no more jobs now. Raise NoAnswer if Slurm does not answer; it may have accepted the job. Raise
-    LaunchError for any other refusal.
+    Raise QueueFull if Slurm accepts no more jobs now, or Unreachable. Raise NoAnswer if Slurm does not answer; it may have accepted
+    the job. Raise LaunchError for any other refusal.
     """
     try:
         answer = _called(["sbatch", "--parsable", f"--chdir={script.parent}", str(script)])
-    except LaunchError as error:
-        if _FULL.search(str(error)):
-            raise QueueFull(str(error)) from error
+    except NoAnswer:
         raise
-    number = answer.strip().splitlines()[-1:] or [""]
-    if match := re.fullmatch(r"(\d+)(;\S+)?", number[0]):
-        return int(match[1])
-    raise LaunchError(f"sbatch: the answer {answer.strip()[:200]!r} is not the number of a job")
+    except LaunchError as error:
+        kinds = {QueueFull: _FULL, Unreachable: _UNREACHABLE, NoAnswer: _UNKNOWN}
+        kind = next((kind for kind, pattern in kinds.items() if pattern.search(str(error))), LaunchError)
+        raise kind(_EXIT.sub("", str(error))) from error
+    numbers = [match[1] for line in answer.splitlines() if (match := re.fullmatch(r"(\d+)(;\S+)?", line.strip()))]
+    if numbers:
+        return int(numbers[-1])
+    raise NoAnswer(f"sbatch: the answer {answer.strip()[:200]!r} is not the number of a job")
 
 
 def queue() -> list[Row]:
@@ -76,7 +86,9 @@ def queue() -> list[Row]:
     answer = _called(
         ["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}", f"--format={_FORMAT}"]
     )
-    return [row for line in answer.splitlines() if line.strip() for row in _rows(line)]
+    # For a chosen cluster (SLURM_CLUSTERS), squeue prints a heading.
+    lines = [line for line in answer.splitlines() if line.strip() and not line.startswith("CLUSTER: ")]
+    return [row for line in lines for row in _rows(line)]
 
 
 def _rows(line: str) -> list[Row]:
@@ -104,6 +116,11 @@ def indices(text: str) -> list[int]:
         last, _, step = rest.partition(":")
         found += range(int(first), int(last or first) + 1, int(step or 1) or 1)
     return found
+
+
+def has_jobs() -> bool:
+    """Return whether this user has jobs that wait or run. Raise LaunchError if Slurm does not answer."""
+    return bool(_called(["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A"]).strip())
 
 
 def cancel(name: str, elements: Sequence[tuple[int, int]] = ()) -> None:

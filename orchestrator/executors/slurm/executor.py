@@ -16,10 +16,10 @@ from pathlib import Path
 from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.executors.local import TUNEBENCH
 from orchestrator.executors.slurm import client
-from orchestrator.executors.slurm.batches import Batch, BatchFolder, Mark, batch_folders, new_batch, run_name
+from orchestrator.executors.slurm.batches import FOLDER, Batch, BatchFolder, Mark, batch_folders, new_batch, run_name
 from orchestrator.executors.slurm.judging import Word
 from orchestrator.executors.slurm.script import batch_script
-from orchestrator.executors.slurm.shapes import Element, Work, elements, shape_of
+from orchestrator.executors.slurm.shapes import Element, Shape, Work, elements, shape_of
 from orchestrator.executors.slurm.site import Site
 from orchestrator.executors.slurm.watched import Queue, Watched, look, marks_of, refuse, settle
 from orchestrator.executors.slurm.worker import EXECUTOR
@@ -46,12 +46,13 @@ class SlurmExecutor:
     def __init__(self, site: Site | None = None, *, run_array: Sequence[str] = RUN_ARRAY) -> None:
         self.site = site or Site()
         self.run_array = tuple(run_array)
+        self.submits: deque[float] = deque(maxlen=_SUBMITS)
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
         """Submit the jobs that no submitted element has, and yield each job with its state when it has ended."""
         if not jobs:
             return
-        campaign = _Campaign(jobs, self.site, self.run_array)
+        campaign = _Campaign(jobs, self)
         while campaign.waiting or campaign.watched:
             campaign.feed()
             yield from campaign.look()
@@ -60,7 +61,7 @@ class SlurmExecutor:
 
     def submit(self, jobs: Sequence[Job]) -> tuple[int, int]:
         """Submit as many of the jobs as the site's limits allow now. Return two numbers: the submitted jobs and the others."""
-        campaign = _Campaign(jobs, self.site, self.run_array)
+        campaign = _Campaign(jobs, self)
         while campaign.feed():
             pass
         return len(jobs) - len(campaign.waiting), len(campaign.waiting)
@@ -73,10 +74,11 @@ class SlurmExecutor:
         """Cancel the elements that have these jobs, and wait until their runs have ended."""
         if not jobs:
             return
-        campaign = _Campaign(jobs, self.site, self.run_array)
+        campaign = _Campaign(jobs, self)
         for folder in {element.folder for element in campaign.watched}:
             if batch := folder.batch():
                 client.cancel(batch.name)
+                folder.note_cancelled()
         deadline = time.monotonic() + _GOODBYE_S
         while time.monotonic() < deadline and any(claims.state(job.run_dir) is JobState.RUNNING for job in jobs):
             time.sleep(_LOOK_AGAIN_S)
@@ -85,60 +87,68 @@ class SlurmExecutor:
 class _Campaign:
     """The runs of one call: those that wait for their submission, and the submitted elements."""
 
-    def __init__(self, jobs: Sequence[Job], site: Site, run_array: Sequence[str]) -> None:
-        self.site, self.run_array = site, run_array
+    def __init__(self, jobs: Sequence[Job], executor: SlurmExecutor) -> None:
+        self.site, self.run_array, self.submits = executor.site, executor.run_array, executor.submits
         self.results = jobs[0].folder.results
         self.waiting: list[Job] = []
         self.watched: list[Watched] = []
-        self.queue = Queue(site=site)
-        self.submits: deque[float] = deque(maxlen=_SUBMITS)
+        self.queue = Queue(site=self.site)
+        self.planned: dict[Shape, list[Element]] | None = None
         self.submitted: Counter[Job] = Counter()
+        # The number of elements that may be in the queue. It becomes smaller if Slurm accepts fewer.
+        self.capacity = self.site.max_queued
         self.full_until = 0.0
         self.max_array: int | None = None
         self._attach(jobs)
 
     def _attach(self, jobs: Sequence[Job]) -> None:
-        """Find the elements that earlier calls submitted. The last element that has a run is the one to wait for."""
+        """Find the elements that earlier calls submitted: the element that claimed a run, or else the last one that has it."""
         places, folders = _places(self.results)
-        found: dict[tuple[BatchFolder, int], Watched] = {}
+        found: dict[tuple[str, int], Watched] = {}
         marks = {folder: folder.marks() for folder in folders}
         for job in jobs:
-            place = places.get(run_name(job)) or _claimed_by(job, folders)
-            if place is None or _is_done(marks[place[0]].get(place[1], {})):
+            element = _claimed_by(job, folders)
+            if element is None and (place := places.get(run_name(job))):
+                folder, number = place
+                if not _is_done(marks[folder].get(number, {})):
+                    element = _watched(folder, number, folders[folder])
+            if element is None:
                 self.waiting.append(job)
                 continue
-            folder, number = place
-            if place not in found:
-                found[place] = _watched(folder, number, folders[folder])
-            found[place].left[job] = False
+            same = found.setdefault((element.name, element.number), element)
+            same.left[job] = False
+            same.begun |= element.begun
         self.watched = [*found.values()]
         if not self.watched:
             self.queue.next_at = time.time() + self.site.poll_s  # none of these jobs is in the queue yet
 
     def feed(self) -> bool:
         """Submit an array, if runs wait and the site's limits allow it. Return whether an array was submitted."""
-        now, room = time.time(), self.site.max_queued - len(self.watched)
+        now, room = time.time(), self.capacity - len(self.watched)
         if not self.waiting or room <= 0 or now < self.full_until:
             return False
         if len(self.submits) == _SUBMITS and now - self.submits[0] < _SUBMITS_IN_S:
             return False
-        planned = elements([self._work(job) for job in self.waiting], self.site)
-        count = sum(map(len, planned.values()))
-        if room < min(count, max(1, self.site.max_queued // 2)):
+        if self.planned is None:
+            self.planned = elements(self._works(), self.site)
+        count = sum(map(len, self.planned.values()))
+        if room < min(count, max(1, self.capacity // 2)):
             return False  # few large arrays are better for the controller than many small ones
         if self.max_array is None:
             self.max_array = client.max_array_size()
-        shape = next(iter(planned))
-        return self._submit(planned[shape][: min(room, self.max_array)])
+        shape = next(iter(self.planned))
+        return self._submit(self.planned[shape][: min(room, self.max_array)])
 
-    def _work(self, job: Job) -> Work:
-        store = Store(self.results)
-        experiment = store.experiment(job.experiment_id)
-        ran = [
-            run.record.wall_s for run in store.runs(job.experiment_id) if run.record and run.record.status is Status.OK
-        ]
-        expected_s = max(ran, default=None)
-        return Work(job=job, shape=shape_of(experiment), limit_s=experiment.timeout_s, expected_s=expected_s)
+    def _works(self) -> Iterator[Work]:
+        store, expected_s = Store(self.results), dict[str, float | None]()
+        for job in self.waiting:
+            name = job.experiment_id
+            experiment = store.experiment(name)
+            if name not in expected_s:
+                records = (run.record for run in store.runs(name) if run.record)
+                expected_s[name] = max((one.wall_s for one in records if one.status is Status.OK), default=None)
+            limit_s = experiment.timeout_s
+            yield Work(job=job, shape=shape_of(experiment), limit_s=limit_s, expected_s=expected_s[name])
 
     def _submit(self, chosen: Sequence[Element]) -> bool:
         """Write the intent, submit the script, and note Slurm's number. Return False if Slurm accepts no more jobs now."""
@@ -152,7 +162,7 @@ class _Campaign:
             script = batch_script(batch, self.site, folder=folder.path, run_array=self.run_array)
             writing.replace(folder.script, script)
             self.submits.append(time.time())
-            if not self._accepted(folder):
+            if not self._accepted(folder, len(runs)):
                 return False
             for number, jobs in enumerate(runs):
                 element = _watched(folder, number, batch)
@@ -161,26 +171,42 @@ class _Campaign:
         sent = {job for jobs in runs for job in jobs}
         self.submitted.update(sent)
         self.waiting = [job for job in self.waiting if job not in sent]
+        self.planned = None
         return True
 
-    def _accepted(self, folder: BatchFolder) -> bool:
-        """Call sbatch. If it does not answer, the job may exist: the queue shows it later by its name."""
+    def _accepted(self, folder: BatchFolder, count: int) -> bool:
+        """Call sbatch, and return whether Slurm accepted this number of elements.
+
+        If sbatch does not answer, the job may exist: the queue shows it later by its name.
+        """
         try:
             folder.note_submitted(client.submit(folder.script))
-        except client.QueueFull:
-            shutil.rmtree(folder.path)
-            self.full_until = time.time() + _FULL_PAUSE_S
-            return False
         except NoAnswer:
             return True
         except LaunchError as error:
             with suppress(OSError):
                 shutil.rmtree(folder.path)
-            where = f"{self.site.file}: " if self.site.file else ""
-            raise LaunchError(
-                f"{where}Slurm refused the job: {error}; `tunebench site check` shows what the cluster has"
-            ) from error
+            if not self._goes_away(error, count):
+                where = f"{self.site.file}: " if self.site.file else ""
+                raise LaunchError(
+                    f"{where}Slurm refused the job: {error}; `tunebench site check` shows what the cluster has"
+                ) from error
+            return False
         return True
+
+    def _goes_away(self, error: LaunchError, count: int) -> bool:
+        """Return whether a later or a smaller array may be accepted, and prepare for it.
+
+        A limit of jobs may be below `max_queued`. So smaller arrays are tried, and then a pause.
+        """
+        if isinstance(error, client.QueueFull) and count > 1:
+            self.capacity = len(self.watched) + count // 2
+            return True
+        self.full_until = time.time() + _FULL_PAUSE_S
+        if isinstance(error, client.QueueFull):
+            self.capacity = max(1, len(self.watched))
+            return bool(self.watched) or client.has_jobs()
+        return isinstance(error, client.Unreachable) and bool(self.submitted or self.watched)
 
     def look(self) -> Iterator[tuple[Job, JobState]]:
         """Yield each run that has ended, with its state. Runs that never began wait for their next submission."""
@@ -198,12 +224,14 @@ class _Campaign:
     def _settled(self, element: Watched, end: Word) -> Iterator[tuple[Job, JobState]]:
         self.watched.remove(element)
         for job, state in settle(element, end):
-            if state is JobState.PENDING and element.begun:
-                self.submitted[job] -= 1  # its turn did not come
+            has_ended = end.listed or element.folder.log(element.number).exists()
+            if state is JobState.PENDING and (element.begun or not has_ended):
+                self.submitted[job] -= 1  # its turn did not come, or Slurm forgot the job
             if state is not JobState.PENDING:
                 yield job, state
             elif self.submitted[job] < _MOST_SUBMITS:
                 self.waiting.append(job)
+                self.planned = None
             else:
                 times = f"{self.submitted[job]} times"
                 cause = f"its job ended {times} before the run began; the last time, {end.cause}"
@@ -219,19 +247,23 @@ def _places(results: Path) -> tuple[dict[str, tuple[BatchFolder, int]], dict[Bat
         batch = folder.batch()
         if batch is not None:
             folders[folder] = batch
-            places.update({run: (folder, number) for number, runs in enumerate(batch.elements) for run in runs})
+            if not folder.is_cancelled():
+                places.update({run: (folder, number) for number, runs in enumerate(batch.elements) for run in runs})
     return places, folders
 
 
-def _claimed_by(job: Job, folders: Mapping[BatchFolder, Batch]) -> tuple[BatchFolder, int] | None:
-    """Return the element that claimed the run. A later start of an element makes attempts that its batch does not list."""
+def _claimed_by(job: Job, folders: Mapping[BatchFolder, Batch]) -> Watched | None:
+    """Return the element that claimed the run, also if its batch does not list this attempt, or if the batch's folder is gone."""
     claim = claims.read_claim(job.run_dir)
     details = claim.details.get("slurm") if claim else None
-    if not isinstance(details, Mapping):
+    if claim is None or not isinstance(details, Mapping):
         return None
-    named = [folder for folder, batch in folders.items() if batch.name == details.get("batch")]
-    number = details.get("element")
-    return (named[0], number) if named and isinstance(number, int) else None
+    name, number, job_id = (details.get(key) for key in ("batch", "element", "job_id"))
+    if not (isinstance(name, str) and isinstance(number, int) and isinstance(job_id, int)):
+        return None
+    named = [folder for folder, batch in folders.items() if batch.name == name]
+    folder = named[0] if named else BatchFolder(job.folder.results / FOLDER / "gone")
+    return Watched(folder=folder, name=name, number=number, job_id=job_id, since=claim.claimed_at, begun=True)
 
 
 def _is_done(marks: Mapping[int, set[Mark]]) -> bool:

@@ -13,6 +13,7 @@ _ENDED = frozenset(
         *("PREEMPTED", "REVOKED", "TIMEOUT"),
     )
 )
+_WAITING = ("PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 # Reasons that go away by themselves: the job waits for its turn, for resources or for a limit.
 _NORMAL_REASONS = (
     *(
@@ -32,17 +33,23 @@ _NORMAL_REASONS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Word:
-    """The end of a run as Slurm tells it. `sure`: Slurm named the end; else the job may only have left the queue."""
+    """The end of a run as Slurm tells it. `sure`: Slurm named the end. `listed`: Slurm listed the job as ended."""
 
     status: Status
     kind: str
     cause: str
     sure: bool = True
+    listed: bool = True
 
 
 def has_ended(state: str) -> bool:
     """Return whether a job in this state has ended for good."""
     return state in _ENDED
+
+
+def is_waiting(state: str) -> bool:
+    """Return whether a job in this state waits for its start."""
+    return state in _WAITING
 
 
 def word(state: str | None, reason: str = "") -> Word:
@@ -63,7 +70,8 @@ def word(state: str | None, reason: str = "") -> Word:
         case "PREEMPTED":
             return _lost("its allocation was preempted, and Slurm did not start it again", state)
         case None:
-            return Word(status=Status.LOST, kind="lost", cause="Slurm does not list its job any more", sure=False)
+            cause = "Slurm does not list its job any more"
+            return Word(status=Status.LOST, kind="lost", cause=cause, sure=False, listed=False)
     why = f", {reason}" if reason not in ("", "None") else ""
     return Word(
         status=Status.LOST, kind="lost", cause=f"its job ended without a record (Slurm: {state}{why})", sure=False
@@ -75,5 +83,5 @@ def _lost(text: str, state: str) -> Word:
 
 
 def is_normal(reason: str) -> bool:
-    """Return whether a waiting job's reason goes away by itself. An unknown reason does not."""
-    return reason.startswith(_NORMAL_REASONS)
+    """Return whether a waiting job's reason goes away by itself. An unknown reason does not, nor does a limit of a single job."""
+    return reason.startswith(_NORMAL_REASONS) and "PerJob" not in reason

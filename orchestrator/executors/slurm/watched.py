@@ -15,7 +15,7 @@ from orchestrator.errors import LaunchError
 from orchestrator.executors.slurm import client
 from orchestrator.executors.slurm.batches import BatchFolder, Mark
 from orchestrator.executors.slurm.client import Row
-from orchestrator.executors.slurm.judging import Word, has_ended, is_normal, word
+from orchestrator.executors.slurm.judging import Word, has_ended, is_normal, is_waiting, word
 from orchestrator.executors.slurm.site import Site
 from orchestrator.executors.slurm.worker import EXECUTOR
 from orchestrator.files import reading
@@ -40,7 +40,8 @@ class Watched:
     """A submitted element. `left` has its runs that have not ended; True means that the element may begin the run, but need not.
 
     `job_id` is Slurm's number of the array; None if sbatch did not answer. `since` is the time of the submission. `begun`: a run of
-    the element has ended. `gone_since` is the time since which Slurm does not list the element as waiting or running.
+    the element has begun. `seen`: Slurm has listed the element. `gone_since` is the time since which Slurm does not list the
+    element as waiting or running.
     """
 
     folder: BatchFolder
@@ -50,6 +51,7 @@ class Watched:
     since: float
     left: dict[Job, bool] = field(default_factory=dict)
     begun: bool = False
+    seen: bool = False
     gone_since: float | None = None
     stuck_since: float | None = None
 
@@ -92,7 +94,7 @@ class Queue:
 
 def look(element: Watched, marks: Marks, queue: Queue) -> tuple[list[Job], Word | None]:
     """Return the runs that have ended since the last look, and the end of the element; None if it has not ended."""
-    ended = [] if not marks else [job for job in element.left if job.folder.record.exists()]
+    ended = [] if not (marks or element.begun) else [job for job in element.left if job.folder.record.exists()]
     for job in ended:
         element.begun = True
         del element.left[job]
@@ -119,12 +121,14 @@ def _word_of_slurm(element: Watched, queue: Queue, *, stopped: bool) -> Word | N
         return None
     row = queue.row(element)
     if row is not None and not has_ended(row.state):
-        element.gone_since = None
+        element.seen, element.gone_since = True, None
         return _stuck(element, row, queue.site)
     if element.gone_since is None:
-        # Nobody looked before. The grace period runs from the submission, so that an old folder is resumed at once.
-        element.gone_since = queue.asked_at if row is not None or element.stuck_since else element.since
-    if time.time() - element.gone_since < queue.site.grace_s:
+        # If Slurm never listed it, the grace period runs from the submission, so that an old folder is resumed at once.
+        element.gone_since = queue.asked_at if row is not None or element.seen else element.since
+    # Only a later answer confirms that Slurm does not list the element: silence does not.
+    latest = queue.asked_at if row is None else time.time()
+    if latest - element.gone_since < queue.site.grace_s:
         return None
     said = word("CANCELLED") if row is None and stopped else word(row.state if row else None, row.reason if row else "")
     if not said.sure and any(_is_fresh(job) for job in element.left):
@@ -134,14 +138,17 @@ def _word_of_slurm(element: Watched, queue: Queue, *, stopped: bool) -> Word | N
 
 def _stuck(element: Watched, row: Row, site: Site) -> Word | None:
     """Cancel an element that waits too long for a reason that does not go away, and return its end."""
-    if row.state != "PENDING" or is_normal(row.reason) or site.max_pending_s is None:
+    if not is_waiting(row.state) or is_normal(row.reason) or site.max_pending_s is None:
         element.stuck_since = None
         return None
     element.stuck_since = element.stuck_since or time.time()
     waited_s = time.time() - element.stuck_since
     if waited_s < site.max_pending_s:
         return None
-    client.cancel(element.name, [(row.job_id, row.element)])
+    try:
+        client.cancel(element.name, [(row.job_id, row.element)])
+    except LaunchError:
+        return None  # the next look tries it again
     cause = f"its job waited for {waited_s:.0f} s in Slurm and was cancelled (max_pending): {row.reason}"
     return Word(status=Status.FAILED, kind="launcher", cause=cause)
 

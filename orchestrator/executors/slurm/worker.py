@@ -66,7 +66,7 @@ def carry_out(folder: BatchFolder, element: int) -> None:
             began = time.monotonic()
             _run(_next_attempt(job, own), own)
             longest_s = max(longest_s, time.monotonic() - began)
-    except BaseException:
+    except KeyboardInterrupt:
         folder.mark(element, own.restart, Mark.STOPPED)
         raise
     folder.mark(element, own.restart, Mark.DONE)

@@ -1,0 +1,154 @@
+"""The executor finds the elements that have a run, with programs in place of Slurm's clients."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories.results import BASE, record_of
+
+from orchestrator.errors import LaunchError
+from orchestrator.executors.slurm import executor
+from orchestrator.executors.slurm.batches import FOLDER, BatchFolder, Mark, batch_folders, new_batch
+from orchestrator.executors.slurm.executor import SlurmExecutor
+from orchestrator.executors.slurm.shapes import shape_of
+from orchestrator.executors.slurm.site import Site
+from orchestrator.records import Job, JobState
+from orchestrator.results import claims
+from orchestrator.results.store import Store, write_record
+
+Fake = Callable[[str, str], None]
+SITE = Site(poll_s=0.05, grace_s=0.2)
+
+
+@pytest.fixture
+def store(tmp_path: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A results folder with an experiment, an empty queue, and an sbatch that notes each call."""
+    store = Store.create(tmp_path / "r", {})
+    store.add([BASE])
+    monkeypatch.setattr(executor, "_LOOK_AGAIN_S", 0.02)
+    fake("squeue", "true")
+    fake("scontrol", "true")
+    fake("sbatch", f'echo "$@" >> {tmp_path}/sbatch; echo 9')
+    fake("scancel", f'echo "$@" >> {tmp_path}/scancel')
+    return store
+
+
+def calls(store: Store, name: str) -> list[str]:
+    file = store.root.parent / name
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def run(store: Store, repeat: int = 1) -> Job:
+    return store.job(BASE.id, repeat=repeat, attempt=1)
+
+
+def batch(store: Store, jobs: Sequence[Job], job_id: int, *marks: Mark) -> BatchFolder:
+    """Make a submitted batch with these runs in one element."""
+    folder = new_batch(store.root, shape_of(BASE), [jobs], time_s=None)
+    folder.note_submitted(job_id)
+    for mark in marks:
+        folder.mark(0, 0, mark)
+    return folder
+
+
+def claim(folder: BatchFolder, job: Job, job_id: int) -> None:
+    one = folder.batch()
+    assert one is not None
+    details = {"slurm": {"batch": one.name, "element": 0, "job_id": job_id, "restart": 0}}
+    assert claims.claim(job, executor="slurm", details=details)
+
+
+def ends_soon(job: Job) -> None:
+    def end() -> None:
+        time.sleep(0.5)
+        write_record(job.run_dir, record_of(job))
+
+    threading.Thread(target=end).start()
+
+
+def test_a_run_belongs_to_the_element_that_claimed_it(store: Store, fake: Fake) -> None:
+    """Slurm forgot the first array for a while, so the run was submitted again; but the first array has the run."""
+    first = batch(store, [run(store)], 5, Mark.STARTED)
+    claim(first, run(store), 5)
+    batch(store, [run(store)], 6, Mark.STARTED, Mark.DONE)
+    ends_soon(run(store))
+    assert list(SlurmExecutor(SITE).run([run(store)])) == [(run(store), JobState.ENDED)]
+    assert calls(store, "sbatch") == []
+
+
+def test_a_run_whose_batch_was_removed_is_waited_for(store: Store) -> None:
+    folder = batch(store, [run(store)], 5)
+    claim(folder, run(store), 5)
+    (store.root / FOLDER).rename(store.root / "aside")
+    ends_soon(run(store))
+    assert list(SlurmExecutor(SITE).run([run(store)])) == [(run(store), JobState.ENDED)]
+    assert calls(store, "sbatch") == []
+
+
+def test_a_claimed_run_whose_element_is_done_gets_its_record(store: Store) -> None:
+    folder = batch(store, [run(store)], 5, Mark.STARTED, Mark.DONE)
+    claim(folder, run(store), 5)
+    assert list(SlurmExecutor(SITE).run([run(store)])) == [(run(store), JobState.ENDED)]
+    record = store.run(run(store)).record
+    assert record is not None and record.status == "lost" and calls(store, "sbatch") == []
+
+
+def test_runs_that_tunebench_cancelled_before_they_began_are_only_due_again(store: Store) -> None:
+    jobs = [run(store, 1), run(store, 2)]
+    folder = batch(store, jobs, 5, Mark.STARTED)
+    claim(folder, jobs[0], 5)
+    write_record(jobs[0].run_dir, record_of(jobs[0]))
+    SlurmExecutor(SITE).end([jobs[1]])
+    (name,) = [one.name for one in [folder.batch()] if one]
+    assert any(f"--jobname={name}" in call for call in calls(store, "scancel"))
+    assert SlurmExecutor(SITE).submit([jobs[1]]) == (1, 0) and len(calls(store, "sbatch")) == 1
+    assert not jobs[1].run_dir.exists(), "the run has no cancelled record"
+
+
+def test_the_limit_of_submissions_a_minute_holds_for_all_calls(store: Store) -> None:
+    slurm = SlurmExecutor(replace(SITE, max_queued=1))
+    submitted = [slurm.submit([store.job(BASE.id, repeat=repeat, attempt=1)]) for repeat in range(1, 13)]
+    assert submitted == [(1, 0)] * 10 + [(0, 1)] * 2
+    assert len(calls(store, "sbatch")) == 10
+
+
+def test_runs_that_wait_are_planned_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign may have thousands of runs, and a look comes every two seconds."""
+    read = []
+    monkeypatch.setattr(
+        Store, "experiment", lambda self, name, known=Store.experiment: read.append(name) or known(self, name)
+    )
+    campaign = executor._Campaign(
+        [run(store, repeat) for repeat in range(1, 7)], SlurmExecutor(replace(SITE, max_queued=4))
+    )
+    assert campaign.feed() and not campaign.feed()
+    before = len(read)
+    assert not campaign.feed() and len(read) == before
+
+
+def test_an_array_that_is_too_large_is_halved(store: Store, fake: Fake) -> None:
+    refusal = "echo 'sbatch: error: Batch job submission failed: Job violates policy (job submit limit)' >&2; exit 1"
+    fake("sbatch", f'grep -q -- "--array=0-[01]$" "${{@: -1}}" && echo 9 && exit; {refusal}')
+    jobs = [run(store, repeat) for repeat in range(1, 9)]
+    campaign = executor._Campaign(jobs, SlurmExecutor(SITE))
+    assert [campaign.feed() for _ in range(3)] == [False, False, True]
+    assert len(campaign.waiting) == 6 and campaign.capacity == 2
+    assert len([*batch_folders(store.root)]) == 1, "refused arrays leave nothing behind"
+
+
+def test_a_submission_that_no_queue_would_take_is_an_error(store: Store, fake: Fake) -> None:
+    fake(
+        "sbatch",
+        "echo 'sbatch: error: Batch job submission failed: Job violates policy (job submit limit)' >&2; exit 1",
+    )
+    with pytest.raises(
+        LaunchError, match=r"^site.yaml: Slurm refused the job: Job violates policy \(job submit limit\); "
+    ):
+        SlurmExecutor(replace(SITE, file="site.yaml")).submit([run(store)])
+    fake("squeue", "echo 77")  # other jobs of this user fill the queue
+    assert SlurmExecutor(SITE).submit([run(store)]) == (0, 1)
