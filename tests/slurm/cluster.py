@@ -108,7 +108,7 @@ class Cluster:
 
 def _free_ports() -> int:
     """Return a port for the controller; the daemons and srun use up to 299 above it, of which a few are tried."""
-    for port in range(20000 + os.getpid() % 50 * 300, 60000, 300):
+    for port in range(17000 + os.getpid() % 50 * 300, 60000, 300):
         with suppress(OSError):
             for used in (*range(port, port + 4), port + 99, port + 100):
                 with socket.socket() as probe:

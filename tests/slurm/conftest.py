@@ -15,6 +15,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent))
 
 from cluster import Campaign, Cluster
+from scenarios import write
 
 HERE = Path(__file__).parent
 
@@ -53,11 +54,7 @@ def campaign(cluster: Cluster, tmp_path: Path) -> Callable[..., Campaign]:
     """`campaign("quick", "sleep5", gpus="[1, 2]", pilot=3)`: a campaign of these kinds of trainings on a site with these fields."""
 
     def made(*kinds: str, gpus: object = 1, repeats: int = 1, **site: Any) -> Campaign:
-        shutil.copy(HERE / "trainer.py", tmp_path)
-        text = (HERE / "scenarios.yaml").read_text()
-        for name, value in {"KINDS": ", ".join(kinds), "GPUS": gpus, "REPEATS": repeats, "FOLDER": tmp_path}.items():
-            text = text.replace(name, str(value))
-        (tmp_path / "scenarios.yaml").write_text(text)
+        write(tmp_path, kinds, gpus=gpus, repeats=repeats)
         return Campaign(folder=tmp_path, cluster=cluster, site=site)
 
     return made

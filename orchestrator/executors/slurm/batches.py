@@ -22,6 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from orchestrator.errors import ResultsError
+from orchestrator.executors.slurm.client import ELEMENT_LOG
 from orchestrator.executors.slurm.shapes import Shape
 from orchestrator.files import reading, writing
 from orchestrator.records import Job, dump, load
@@ -98,7 +99,7 @@ class BatchFolder:
 
     def log(self, element: int) -> Path:
         """Return the file with the output of an element's script."""
-        return self.path / f"element-{element}.log"
+        return self.path / ELEMENT_LOG.format(element)
 
     def mark(self, element: int, restart: int, event: Mark) -> None:
         folder = self.path / "elements"

@@ -17,6 +17,8 @@ from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.machine import process
 
 TIMEOUT_S = 20.0
+# The file with the output of an element's script, next to the script.
+ELEMENT_LOG = "element-{}.log"
 # Slurm's default, if the controller does not say its own.
 DEFAULT_MAX_ARRAY = 1001
 # A submitter that is itself in a job must not pass that job's variables on: sbatch and srun would read them as options.
@@ -59,13 +61,16 @@ class Row:
 
 
 def submit(script: Path) -> int:
-    """Submit a batch script, and return the number of the job. Slurm runs the script in the script's folder.
+    """Submit a batch script, and return the number of the job. Slurm runs it in the script's folder, and writes the logs there.
 
     Raise QueueFull if Slurm accepts no more jobs now, or Unreachable. Raise NoAnswer if Slurm does not answer; it may have accepted
     the job. Raise LaunchError for any other refusal.
     """
     try:
-        answer = _called(["sbatch", "--parsable", f"--chdir={script.parent}", str(script)])
+        folder = str(script.parent)
+        # Slurm replaces `%j` in the whole path, and `%a` by the number of the element.
+        output = f"{folder.replace('%', '%%')}/{ELEMENT_LOG.format('%a')}"
+        answer = _called(["sbatch", "--parsable", f"--chdir={folder}", f"--output={output}", str(script)])
     except NoAnswer:
         raise
     except LaunchError as error:

@@ -31,7 +31,6 @@ def _options(batch: Batch, site: Site) -> Iterator[str]:
     shape, throttle = batch.shape, f"%{site.throttle}" if site.throttle else ""
     yield f"--job-name={batch.name}"
     yield f"--array=0-{len(batch.elements) - 1}{throttle}"
-    yield "--output=element-%a.log"
     yield "--open-mode=append"
     yield "--requeue"
     yield f"--nodes={shape.num_nodes}"

@@ -1,7 +1,6 @@
 #!/bin/bash
 #SBATCH --job-name=tb-0a1b2c3d.0007
 #SBATCH --array=0-0
-#SBATCH --output=element-%a.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --nodes=1
