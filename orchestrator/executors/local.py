@@ -136,8 +136,9 @@ def _pool(parallel: int) -> Pool:
 
 
 def _gpus_of(job: Job) -> int:
+    """Return how many GPUs of this machine the job needs. Slurm has reserved the other nodes of a job on several nodes."""
     experiment = Store(job.folder.results).experiment(job.experiment_id)
-    return experiment.num_gpus if experiment.device is Device.CUDA else 0
+    return experiment.processes_per_node if experiment.device is Device.CUDA else 0
 
 
 def _give_back(pool: Pool, share: Share | None) -> None:

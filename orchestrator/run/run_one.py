@@ -49,6 +49,7 @@ from orchestrator.results.store import Store, redact_rank_files, set_record_asid
 from orchestrator.run import collect, gpu_access, reported_steps, run_files
 from orchestrator.run.collect import Findings
 from orchestrator.run.data_preparation import why_missing
+from orchestrator.run.nodes.rendezvous import meeting_point
 from orchestrator.run.training import Trained, train
 from orchestrator.run.validity import gave_up, invalid, of_gone_folder
 
@@ -237,22 +238,25 @@ def _command(
 ) -> Command:
     python = os.path.expanduser(experiment.python) if experiment.python else sys.executable
     ids = [gpu.uuid if gpu.uuid.startswith("MIG-") else str(gpu.index) for gpu in gpus]
-    command = build_command(experiment, python=python, gpus=ids, run_dir=folder.path, port=free_port())
+    several = experiment.num_nodes > 1
+    host, port = meeting_point(experiment.num_nodes) if several else ("127.0.0.1", free_port())
+    command = build_command(experiment, python=python, gpus=ids, run_dir=folder.path, host=host, port=port)
     for _, monitor in watching:
         command = monitor.prepare(command, folder.path)
     return reported_steps.prepare(command, experiment, folder.path)
 
 
 def _own_gpus(experiment: Experiment, claim: claims.Claim) -> tuple[Gpu, ...]:
-    """Return one GPU per process: the GPUs in the claim, or else the first visible GPUs."""
+    """Return one GPU per process of this node: the GPUs in the claim, or else the first visible GPUs."""
     if experiment.device is not Device.CUDA:
         return ()
     visible = provenance.visible_gpus()
     if own := claim.details.get("gpus"):
         visible = tuple(gpu for gpu in visible if gpu.uuid in own)
-    if len(visible) < experiment.num_gpus:
-        raise LaunchError(f"{experiment.num_gpus} GPUs are needed and {len(visible)} are visible")
-    return visible[: experiment.num_gpus]
+    needed = experiment.processes_per_node
+    if len(visible) < needed:
+        raise LaunchError(f"{needed} GPUs are needed and {len(visible)} are visible")
+    return visible[:needed]
 
 
 def free_port() -> int:

@@ -2,9 +2,10 @@
 
 A repeat does not change the recorded run. Every path into the run folder becomes a path into a new folder. Only the paths of
 files that the command reads (`accelerate.yaml`, the instrument, modules) lead into the run folder. The script finds this folder
-by its own path, so the results folder can be moved. The script chooses a new port. The
-script contains no secrets: it takes each secret from an environment variable. Every word is quoted, and control characters are
-escaped, so that showing the script is safe. `cd` ignores CDPATH, and works with a folder named `-`.
+by its own path, so the results folder can be moved. The script chooses a new port. For several nodes, the script runs in a Slurm
+allocation, and takes the address of its first node. The script contains no secrets: it takes each secret from an environment
+variable. Every word is quoted, and control characters are escaped, so that showing the script is safe. `cd` ignores CDPATH, and
+works with a folder named `-`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from orchestrator.records import Command
 
 _PORT_OPTIONS = ("--main_process_port", "--master_port", "--main-process-port", "--master-port")
 _PORT_VARIABLES = ("MASTER_PORT",)
+_HOST_OPTION = "--main_process_ip"
 
 _HEAD = """\
 #!/bin/bash
@@ -49,11 +51,19 @@ for name in $(compgen -e); do
 done
 """
 
+_FIRST_NODE = """\
+nodes="${SLURM_JOB_NODELIST:?is not set: run this script in a Slurm allocation, such as that of salloc}"
+host="$(scontrol --oneliner show node "$(scontrol show hostnames "$nodes" | head -n 1)" | grep -o 'NodeAddr=[^ ]*')"
+host="${host#NodeAddr=}"
+"""
+
 _FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 
 
 def command_script(command: Command, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the text of `command.sh`. `command.argv[0]` must be a Python interpreter if the command has a port.
+    """Return the text of `command.sh`. The command must begin with a Python interpreter if it has a port.
+
+    On several nodes, `srun` and its options come before the interpreter.
 
     The variables in `environ` show which words of the command are secrets.
     """
@@ -61,7 +71,9 @@ def command_script(command: Command, environ: Mapping[str, str] = os.environ) ->
     words = tuple(writer.words())
     port = ""
     if any("$port" in word for word in words) or any(name in command.env for name in _PORT_VARIABLES):
-        port = f'port="$({shell_word(command.argv[0])} -c {shell_word(_FREE_PORT)})"\n'
+        port = f'port="$({shell_word(_interpreter(command))} -c {shell_word(_FREE_PORT)})"\n'
+    if '"$host"' in words:
+        port = f"{_FIRST_NODE}{port}"
     cwd = writer.moved(str(command.cwd))
     made = f"mkdir -p -- {cwd}\n" if cwd.startswith('"$folder"/') else ""
     folder = f"{made}CDPATH='' cd -- {cwd}\n"
@@ -107,6 +119,8 @@ class _Writer:
             name, equals, _ = word.partition("=")
             if previous in _PORT_OPTIONS:
                 yield '"$port"'
+            elif previous == _HOST_OPTION:
+                yield '"$host"'
             elif equals and name in _PORT_OPTIONS:
                 yield f'{name}="$port"'
             elif place in hidden:
@@ -136,6 +150,12 @@ class _Writer:
             word += (shell_word(text[at : secret.start]) if secret.start > at else "") + _asked_for(name)
             at = secret.end
         return word + shell_word(text[at:]) if at < len(text) or not word else word
+
+
+def _interpreter(command: Command) -> str:
+    """Return the interpreter of a command: its first word, or the word after the program that `srun` gives to `sh`."""
+    argv = command.argv
+    return argv[argv.index("sh") + 3] if argv[0] == "srun" and "sh" in argv else argv[0]
 
 
 def _variable(option: str) -> str:

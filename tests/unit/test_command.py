@@ -40,7 +40,8 @@ def experiment(**changes: Any) -> Experiment:
 
 def build(one: Experiment, **changes: Any) -> Command:
     plain: dict[str, Any] = {"python": "/env/bin/python", "gpus": ("3", "5"), "run_dir": Path("/r/run"), "port": 29511}
-    return launcher.build_command(one, **{**plain, **changes})
+    host = {"host": "10.0.0.7"} if one.num_nodes > 1 else {}
+    return launcher.build_command(one, **{**plain, **host, **changes})
 
 
 def shown(command: Command) -> str:
@@ -65,6 +66,15 @@ CASES: Mapping[str, dict[str, Any]] = {
         "framework": Framework(name="foak", digest="0", plugin_file="/conf/foak.yaml"),
     },
     "trl-1": {"trainer": "trl"},
+    "nodes-cuda-2x4": {"num_gpus": 8, "num_nodes": 2},
+    "nodes-cpu-2x1": {"num_gpus": 2, "num_nodes": 2, "device": Device.CPU},
+    "nodes-fsdp-2x4": {"num_gpus": 8, "num_nodes": 2, "accelerate": FSDP},
+    "custom-direct-nodes": {
+        "trainer": "custom",
+        "num_gpus": 8,
+        "num_nodes": 2,
+        "custom": CustomCommand(command=("./train", "{num_nodes}", "{num_gpus}", "{host}:{port}"), launcher="none"),
+    },
     "huggingface-measured": {"measure": Measure(discard_steps=5, at_most_steps=200, within=0.01)},
     "custom-accelerate-2": {
         "trainer": "custom",

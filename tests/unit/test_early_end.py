@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stopping import Stopping
 
 from orchestrator.records import Measure
-from orchestrator.run.early_end import EarlyEnd
+from orchestrator.run.reported_steps.early_end import EarlyEnd
 
 
 def ended(measure: Measure, seconds: list[float]) -> tuple[str | None, int | None]:

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from factories.results import experiment
 
-from orchestrator.records import Command
+from orchestrator.plan.command import build_command
+from orchestrator.records import Command, Device
 from orchestrator.run.script import command_script
 
 HOSTILE = [
@@ -165,3 +167,32 @@ def test_the_port_is_chosen_again(run_dir, tmp_path):
         run_script(script, str(tmp_path / "a")).stdout.replace("[", "").replace("]", "").replace(",", "")
     )
     assert words[1] == "--main_process_port" and 1024 <= int(words[2]) != 29500
+
+
+def test_on_several_nodes_the_script_meets_where_it_is_run(tmp_path):
+    """In another allocation the first node is another one; the interpreter that finds a port comes after srun and its options."""
+    run_dir = tmp_path / "run"
+    (run_dir / "work").mkdir(parents=True)
+    one = experiment(num_gpus=4, num_nodes=2, device=Device.CPU)
+    script = run_dir / "command.sh"
+    command = build_command(one, python=sys.executable, gpus=(), run_dir=run_dir, port=20001, host="10.0.0.1")
+    script.write_text(command_script(command))
+    assert "10.0.0.1" not in script.read_text() and "20001" not in script.read_text()
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    facts = "NodeName=n7 NodeAddr=10.7.7.7 NodeHostName=n7"
+    answers = {
+        "scontrol": f'case "$*" in *hostnames*) printf "n7\\nn8\\n" ;; *n7*) echo "{facts}" ;; esac',
+        "srun": f'exec {shlex.quote(sys.executable)} -c "import json, sys; print(json.dumps(sys.argv[1:]))" "$@"',
+    }
+    for name, text in answers.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    outside = run_script(script, str(tmp_path / "a"), PATH=path)
+    assert outside.returncode and "run this script in a Slurm allocation" in outside.stderr
+    done = run_script(script, str(tmp_path / "b"), PATH=path, SLURM_JOB_NODELIST="n[7-8]")
+    words = json.loads(done.stdout)
+    assert words[words.index("--main_process_ip") + 1] == "10.7.7.7"
+    assert words[words.index("--main_process_port") + 1].isdecimal()
+    assert words[words.index("sh") + 3] == sys.executable

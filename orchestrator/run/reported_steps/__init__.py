@@ -24,7 +24,7 @@ from orchestrator.measure.rank_files import worker_files
 from orchestrator.measure.steps import StepLines
 from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, RunFolder, StepSource
 from orchestrator.records.run_folder import MODULES
-from orchestrator.run.early_end import EarlyEnd
+from orchestrator.run.reported_steps.early_end import EarlyEnd
 from orchestrator.run.watchdog import Signs, by_steps
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, FIRST_PAUSE_S = 0.2, 15.0, 1.0
