@@ -23,6 +23,11 @@ _CHILD_ENDED = re.compile(
     r"(?:rank\s*:\s*(?P<rank>\d+)[^\n]*\n\s*)?exitcode\s*:\s*(?P<code>-?\d+)"
     r"|died with <?Signals\.(?P<name>SIG\w+)|returned non-zero exit status (?P<status>\d+)"
 )
+# srun reports the end of each task. Once a task has failed, it ends the tasks on the other nodes.
+_TASK_ENDED = re.compile(
+    r"^srun: error: \S+: tasks? \S+: (?:Exited with exit code (?P<code>\d+)|(?P<signal>\w[\w ]*))", re.MULTILINE
+)
+_SIGNAL_WORDS = {signals.strsignal(number): int(number) for number in signals.valid_signals()}
 _PID = re.compile(r"\(pid: ?(\d{1,9})\)")
 # torchrun reports the rank that failed first under this heading.
 _ROOT_CAUSE = "Root Cause"
@@ -30,7 +35,7 @@ _ROOT_CAUSE = "Root Cause"
 # failure.
 _ENDING = (signals.SIGTERM, signals.SIGINT)
 _LAUNCHER = re.compile(r"accelerate[./]commands|torchrun|torch[./]distributed[./](run|elastic|launcher)")
-_CHILD_FAILED = re.compile(r"CalledProcessError|ChildFailedError")
+_CHILD_FAILED = re.compile(r"CalledProcessError|ChildFailedError|SignalException")
 _NO_ROOM = "the disk of the results was full when it ended"
 _LONGEST_CAUSE, _TAIL_LINES, _TAIL_CHARACTERS = 500, 30, 6000
 
@@ -110,7 +115,7 @@ def child_end(log: str) -> ChildEnd | None:
     _, heading, rest = log.rpartition(_ROOT_CAUSE)
     matches = list(_CHILD_ENDED.finditer(rest if heading else log))
     if not matches:
-        return None
+        return _first_task_end(log)
     match = matches[0] if heading else matches[-1]
     rank = None if match["rank"] is None else int(match["rank"])
     if match["name"]:
@@ -118,6 +123,16 @@ def child_end(log: str) -> ChildEnd | None:
         return ChildEnd(signal=None if number is None else int(number), rank=rank)
     code = int(match["code"] or match["status"])
     return ChildEnd(exit_code=code, rank=rank) if code >= 0 else ChildEnd(signal=-code, rank=rank)
+
+
+def _first_task_end(log: str) -> ChildEnd | None:
+    match = _TASK_ENDED.search(log)
+    if match is None:
+        return None
+    if match["code"]:
+        return ChildEnd(exit_code=int(match["code"]))
+    number = _SIGNAL_WORDS.get(match["signal"].strip())
+    return None if number is None else ChildEnd(signal=number)
 
 
 def named_pids(log: str) -> frozenset[int]:
@@ -131,7 +146,7 @@ def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str
     first = next((error for error in errors if not known(error[0]).follows), None)
     if first is not None:
         return first
-    number = signals.SIGKILL if outcome.exit_code == 137 else child.signal
+    number = signals.SIGKILL if child.exit_code == 137 else child.signal
     if number is not None and number not in _ENDING:
         who = "it" if child.rank is None else f"rank {child.rank}"
         return "killed", f"{who} was ended by {_signal_name(number)}"

@@ -198,3 +198,34 @@ def test_a_long_error_that_repeats_a_word_is_judged_at_once(words: str) -> None:
     hint("oom_cuda", message, experiment())
     hint("bad_arguments", message, OWN)
     assert found.status is Status.FAILED and time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("first", "code", "signal", "cause"),
+    [
+        ("Exited with exit code 3", 3, None, "it ended with exit code 3"),
+        ("Killed", None, 9, "it was ended by SIGKILL"),
+        ("Segmentation fault (core dumped)", None, 11, "it was ended by SIGSEGV"),
+        ("Exited with exit code 137", 137, None, "it was ended by SIGKILL"),
+    ],
+)
+def test_of_several_nodes_the_one_that_failed_first_counts(first: str, code: int, signal: int, cause: str) -> None:
+    """srun ends the others, and its own exit code is the largest of all: 143 of a task that it ended, or 137."""
+    others = "slurmstepd-n1: error: *** STEP 4.0 ON n1 CANCELLED AT 2026-11-25T16:02:27 ***\nsrun: error: n1: task 0: Terminated"
+    log = f"srun: error: n2: task 1: {first}\nsrun: launch/slurm: _step_signal: Terminating StepId=4.0\n{others}\n"
+    for whole in (143, 137):
+        found = judged(outcome(whole), log=log)
+        assert (found.exit_code, found.signal, found.cause) == (code, signal, cause)
+
+
+def test_the_launcher_of_another_node_that_srun_ended_is_not_the_cause() -> None:
+    """Each node has a launcher of its own. That of the node that failed reports its rank; the other one was only told to end."""
+    log = (
+        "ValueError: the loss is a word\n"
+        "Root Cause (first observed failure):\n[0]:\n  rank      : 3 (local_rank: 1)\n  exitcode  : 1 (pid: 42)\n"
+        "srun: error: n2: task 1: Exited with exit code 1\n"
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15\n"
+        "srun: error: n1: task 0: Exited with exit code 1\n"
+    )
+    found = judged(outcome(1), log=log)
+    assert (found.exit_code, found.cause) == (1, "ValueError: the loss is a word")

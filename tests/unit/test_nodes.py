@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from rich.console import Console
 
 from orchestrator.compare.comparison import Entry
 from orchestrator.compare.sides import keys
-from orchestrator.errors import ConfigError, SelectionError
+from orchestrator.errors import ConfigError, LaunchError, SelectionError
 from orchestrator.machine.provenance import Machine
 from orchestrator.plan.identity.experiment_id import Digester
 from orchestrator.plan.placement import cannot_run_here
@@ -23,6 +25,7 @@ from orchestrator.records import Device, Experiment, dump
 from orchestrator.results import experiment_file
 from orchestrator.results.table.load import of_rows
 from orchestrator.results.table.rows import Row, experiment_facts
+from orchestrator.run.nodes.rendezvous import meeting_point
 from orchestrator.trainers import get
 
 SCENARIO = "scenarios:\n- {{name: s, device: cuda, arguments: {{model_name_or_path: config:tiny-llama}}, {keys}}}\n"
@@ -173,6 +176,33 @@ def test_several_nodes_are_in_the_name(tmp_path: Path) -> None:
     tag = SCENARIO.format(keys="num_gpus: 4, num_nodes: 2") + "experiment_tag: '{num_nodes}x'\n"
     (own,) = planned(tmp_path, tag).experiments
     assert own.id.startswith("s-2x-")
+
+
+# ------------------------------------------------------------------------------------------------ where they meet
+
+
+@pytest.fixture
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that answers as Slurm 22.05 does, for an allocation of n7 and n8."""
+    facts = "NodeName=n7 Arch=x86_64 NodeAddr=10.7.7.7 NodeHostName=n7"
+    text = f'case "$*" in "show hostnames "*) printf "n7\\nn8\\n" ;; *"node n7") echo "{facts}" ;; *) exit 1 ;; esac'
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{text}\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("scontrol")
+def test_nodes_meet_at_the_address_of_the_first_and_a_free_port() -> None:
+    allocation = {"SLURM_JOB_NODELIST": "n[7-8]", "SLURM_JOB_ID": "20123"}
+    host, port = meeting_point(2, allocation)
+    assert (host, port) == ("10.7.7.7", 20_123)
+    with socket.socket() as other:
+        other.bind(("", port))
+        assert meeting_point(2, allocation)[1] == port + 1
+    with pytest.raises(LaunchError, match="4 nodes are needed, and the allocation 20123 has 2: n7 n8"):
+        meeting_point(4, allocation)
+    with pytest.raises(LaunchError, match="not in a Slurm allocation"):
+        meeting_point(2, {})
 
 
 # --------------------------------------------------------------------------------------------------------- tables

@@ -1,1 +1,1 @@
-"""What a run on several nodes needs besides its command. Slurm has given it the nodes."""
+"""Needs of a run on several nodes besides its command. Slurm has given the run its nodes."""

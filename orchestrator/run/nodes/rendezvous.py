@@ -21,7 +21,9 @@ def meeting_point(num_nodes: int, environ: Mapping[str, str] = os.environ) -> tu
     """Return the address of the allocation's first node, and a port. Raise LaunchError if the allocation has too few nodes."""
     nodes, job = environ.get("SLURM_JOB_NODELIST"), environ.get("SLURM_JOB_ID", "")
     if nodes is None or not job.isdecimal():
-        raise LaunchError(f"{num_nodes} nodes are needed, and this is no Slurm allocation; use --executor slurm")
+        raise LaunchError(
+            f"{num_nodes} nodes are needed, and this process is not in a Slurm allocation; use --executor slurm"
+        )
     names = process.capture(["scontrol", "show", "hostnames", nodes], _ANSWER_S).split()
     if len(names) < num_nodes:
         raise LaunchError(f"{num_nodes} nodes are needed, and the allocation {job} has {len(names)}: {' '.join(names)}")
