@@ -1,6 +1,6 @@
 """The command `tunebench`: its sub-commands and its exit codes. No other package prints or exits.
 
-Exit codes: 0 success; 1 an experiment failed (`doctor`, `monitor`: this machine lacks something); 2 a mistake of the user; 130 the
+Exit codes: 0 success; 1 an experiment failed (`doctor`, `monitor`, `site`: something is missing); 2 a mistake of the user; 130 the
 user interrupted the command. `compare` has its own exit codes. A sub-command imports heavy modules (pandas, the readers of results)
 inside its function, so that `--help` and `plan` start quickly.
 """
@@ -22,7 +22,7 @@ import typer
 from orchestrator.cli import streams
 from orchestrator.cli.compare import compare
 from orchestrator.cli.console import err, say, tell
-from orchestrator.cli.doctor_monitor import doctor, monitor, run_array, run_one
+from orchestrator.cli.doctor_monitor import doctor, monitor, run_array, run_one, site
 from orchestrator.cli.export_bundle import bundle, export
 from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
 from orchestrator.cli.history_rerun import history, rerun
@@ -77,6 +77,7 @@ _FUNCTIONS = (
     schema,
     doctor,
     monitor,
+    site,
 )
 for _name, _function in {**{one.__name__: one for one in _FUNCTIONS}, "list": list_names}.items():
     app.command(name=_name, cls=Command, epilog=examples(_name))(_function)

@@ -1,7 +1,8 @@
-"""The commands `doctor` and `monitor`, which examine this machine, and the commands that executors start."""
+"""The commands `doctor`, `monitor` and `site`, which examine machines, and the commands that executors start."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,12 @@ from typer import Option
 from orchestrator.cli import options, streams
 from orchestrator.cli.console import out, print_raw, tell
 from orchestrator.errors import SelectionError
+
+
+class SiteAction(StrEnum):
+    """The things that `tunebench site` can do."""
+
+    CHECK = "check"
 
 
 def doctor(
@@ -60,6 +67,29 @@ def monitor(
             return monitor_view.follow(shown, out())
         for view in shown:
             print_raw([monitor_view.as_json(view)])
+
+
+def site(
+    action: Annotated[SiteAction, typer.Argument(help="check: compare the site file with the cluster.")],
+    scenarios: Annotated[
+        Path | None,
+        typer.Argument(help="Scenario file; a site.yaml next to it is used. [default: site.yaml in this folder]"),
+    ] = None,
+) -> None:
+    """Compare the site file with the Slurm cluster: `tunebench site check`."""
+    from orchestrator.executors.slurm.cluster import check, facts
+    from orchestrator.executors.slurm.site import Site
+    from orchestrator.plan.config.site_file import load_site
+    from orchestrator.plan.forecast.assumed_machine import assumed_machine
+
+    found = load_site(scenarios)
+    given = found.site if found else Site()
+    cluster = facts.ask()
+    mistake = facts.prologue_mistake(given.prologue) if given.prologue else None
+    node_gpus = len(assumed_machine(given.node).gpus) if given.node else None
+    lines = check.compare(given, cluster, node_gpus=node_gpus, mistake=mistake)
+    out().print(check.as_table(lines))
+    raise typer.Exit(1 if any(line.level is check.Level.MISSING for line in lines) else 0)
 
 
 def run_one(run_dir: Path) -> None:

@@ -15,7 +15,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Run a benchmark": ("init", "plan", "run", "status", "cancel"),
     "Read its results": ("report", "show", "bundle", "export"),
     "Compare results": ("compare", "rerun", "history"),
-    "Know the machine and the scenario file": ("doctor", "monitor", "list", "schema"),
+    "Know the machine and the scenario file": ("doctor", "monitor", "site", "list", "schema"),
 }
 # Options that are in no group are shown under "Options".
 OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -70,6 +70,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "export": ("tunebench export results --to tensorboard",),
     "doctor": ("tunebench doctor --python ~/other/bin/python",),
     "monitor": ("tunebench monitor --once",),
+    "site": ("tunebench site check", "tunebench site check project/scenarios.yaml"),
     "init": ("tunebench init scenarios.yaml", "tunebench init mine.yaml --script train.py"),
     "list": ("tunebench list metrics", "tunebench list frameworks scenarios.yaml"),
     "schema": ("tunebench schema > scenarios.schema.json",),

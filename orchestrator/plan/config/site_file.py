@@ -77,7 +77,7 @@ def _time(value: Any) -> Any:
     """Return a time as seconds. A file's time is a text; see `TEXTS`."""
     if not isinstance(value, str):
         return value
-    from orchestrator.executors.slurm.notation import parse_time
+    from orchestrator.executors.slurm.cluster.notation import parse_time
 
     seconds = parse_time(value)
     if not seconds:
@@ -86,7 +86,7 @@ def _time(value: Any) -> Any:
 
 
 def _option(value: str) -> str:
-    from orchestrator.executors.slurm.notation import refuse_option
+    from orchestrator.executors.slurm.cluster.notation import refuse_option
 
     refuse_option(value)
     return value

@@ -34,7 +34,7 @@ _REFUSED: Mapping[str, str] = {
 # Options of sbatch that have a key in the site file: name → key.
 _KEYS: Mapping[str, str] = {
     **{name: name for name in ("partition", "account", "qos", "constraint", "time")},
-    **{"cpus-per-gpu": "cpus_per_gpu", "mem-per-gpu": "mem_per_gpu"},
+    **{"cpus-per-gpu": "cpus_per_gpu", "cpus-per-task": "cpus_per_gpu", "mem-per-gpu": "mem_per_gpu"},
 }
 # A name of its own, although longer names of refused options begin with it.
 _WHOLE = frozenset({"mem"})
