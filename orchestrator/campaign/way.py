@@ -10,7 +10,7 @@ from orchestrator.executors import LOCAL, SLURM
 from orchestrator.executors.slurm.site import Site
 from orchestrator.files.printable_text import one_line
 from orchestrator.measure.failure_kinds import KINDS
-from orchestrator.plan.config import Suite
+from orchestrator.plan.config import Document
 from orchestrator.results.due_runs import NO_RETRY, Retry
 
 ALL_KINDS, AUTO = "all", "auto"
@@ -49,14 +49,14 @@ def retry_of(words: str | None) -> Retry:
     return Retry(failed=True, kinds=() if ALL_KINDS in kinds else kinds)
 
 
-def refuse_unknown_executor(suite: Suite, name: str | None) -> None:
-    """Raise an error if the executor is unknown. Its name is from `--executor`, or else from the scenario file."""
+def refuse_unknown_executor(name: str, document: Document | None) -> None:
+    """Raise an error if the executor is unknown. Its name is from `--executor`, or else from the file of the document."""
     try:
-        executors.get(name or suite.executor)
+        executors.get(name)
     except SelectionError as error:
-        if name:
+        if document is None:
             raise
-        raise ConfigError([suite.document.problem(("executor",), str(error))]) from None
+        raise ConfigError([document.problem(("executor",), str(error))]) from None
 
 
 def refuse_options_of_local(executor: str, *, parallel: int | None, gpus: str | None) -> None:

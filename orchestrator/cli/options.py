@@ -88,6 +88,14 @@ class SuiteOptions:
             help="How memory is measured: by the Trainer, by nvidia-smi, in all ways (also by NVML), or not at all."
         ),
     ] = None
+    executor: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="Start the runs with this executor. [default: the executor in the scenario file, else in the site file, else "
+            "local]",
+        ),
+    ] = None
     fit_only: Annotated[
         bool,
         Option("--fit-only", help="Estimate the memory. Leave out experiments that do not fit, or perhaps do not fit."),
@@ -152,13 +160,6 @@ class RunOptions(SuiteOptions):
     find_batch: Annotated[
         bool, Option("--find-batch", help="Find each experiment's largest per-device batch that fits; measure nothing.")
     ] = False
-    executor: Annotated[
-        str | None,
-        Option(
-            metavar="NAME",
-            help="Start the runs with this executor. [default: the executor in the scenario file, else local]",
-        ),
-    ] = None
     submit_only: Annotated[
         bool, Option("--submit-only", help="Submit the runs to Slurm and do not wait. Repeat the command to wait.")
     ] = False

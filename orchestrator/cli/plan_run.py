@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.campaign.way import Way
+    from orchestrator.executors.slurm.site import Site
     from orchestrator.machine.provenance import Machine
     from orchestrator.plan.config import Suite
     from orchestrator.plan.expand import Plan
@@ -43,9 +44,8 @@ def plan(options: PlanOptions) -> None:
     if options.fit_only and options.gpu_memory:
         cure = f"leave --gpu-memory out, or write --assume 1x{options.gpu_memory}"
         raise SelectionError(f"--fit-only uses the memory of this machine's GPUs or of --assume; {cure}")
-    suite = _load(options)
-    _refuse_unknown_executor(suite, None)
-    machine = _machine(options.assume)
+    suite, site = _with_executor(_load(options), options)
+    machine = _machine(options.assume, site)
     if options.results is not None:
         from orchestrator.results.store import Store
 
@@ -55,7 +55,7 @@ def plan(options: PlanOptions) -> None:
         from orchestrator.plan.forecast.outlook import outlook_of
 
         outlook = outlook_of(fit=options.fit, gpu_memory=options.gpu_memory, machine=machine, results=options.results)
-    planned = _expand(suite, _select(options), machine)
+    planned = _expand(suite, _select(options), machine, site)
     if options.fit_only:
         planned = _without_what_cannot_run(planned, machine)
     _show_plan(planned, options, outlook, below=_changed_files(planned, options, options.results or RESULTS))
@@ -66,10 +66,11 @@ def run(options: RunOptions) -> None:
     """Run what is missing in the results folder, then write its report."""
     _refuse_views_of_plans(options)
     suite, selection = _load(options), _select(options)
-    way = _way(options, suite)
+    suite, site = _with_executor(suite, options)
+    way = _way(options, suite.executor, site)
     _use_only(options.gpus)
-    machine = _machine(None)
-    planned = _expand(replace(suite, executor=way.executor), selection, machine)
+    machine = _machine(None, site)
+    planned = _expand(suite, selection, machine, site)
     if options.fit_only:
         from orchestrator.plan.forecast.states import leave_out_what_may_not_fit
 
@@ -152,12 +153,11 @@ def _select(options: SuiteOptions) -> Selection:
     )
 
 
-def _way(options: RunOptions, suite: Suite) -> Way:
+def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
     """Return the options that say how to carry out the campaign. Raise SelectionError if options contradict each other."""
     from orchestrator.campaign import way
 
-    _refuse_unknown_executor(suite, options.executor)
-    executor, parallel = options.executor or suite.executor, way.parallel_of(options.parallel)
+    parallel = way.parallel_of(options.parallel)
     way.refuse_options_of_local(executor, parallel=parallel, gpus=options.gpus)
     if options.submit_only:
         way.refuse_submit_only(executor, probe=options.probe, find_batch=options.find_batch)
@@ -169,15 +169,27 @@ def _way(options: RunOptions, suite: Suite) -> Way:
         executor=executor,
         parallel=parallel,
         probe=options.probe,
+        site=site,
         submit_only=options.submit_only,
     )
 
 
-def _refuse_unknown_executor(suite: Suite, name: str | None) -> None:
-    if (name or suite.executor) != "local":  # `local` always exists, so a plan does not load the executors
-        from orchestrator.campaign import way
+def _with_executor(suite: Suite, options: PlanOptions | RunOptions) -> tuple[Suite, Site | None]:
+    """Return the suite with the executor that starts the runs, and the site of the executor `slurm`."""
+    from orchestrator.plan.config.site_file import executor_of
 
-        way.refuse_unknown_executor(suite, name)
+    name, found = executor_of(suite, options.executor, options.scenarios)
+    if name == "local":  # it always exists, so a plan does not load the executors
+        return replace(suite, executor=name), None
+    from orchestrator.campaign import way
+    from orchestrator.executors import SLURM
+    from orchestrator.executors.slurm.site import Site
+
+    is_in_suite = "executor" in suite.document.value
+    document = None if options.executor else suite.document if is_in_suite or found is None else found.document
+    way.refuse_unknown_executor(name, document)
+    site = (found.site if found else Site()) if name == SLURM else None
+    return replace(suite, executor=name), site
 
 
 def _refuse_views_of_plans(options: RunOptions) -> None:
@@ -200,21 +212,31 @@ def _use_only(gpus: str | None) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in picked)
 
 
-def _machine(assume: str | None) -> Machine:
-    """Return this machine, or the machine that `--assume` describes."""
+def _machine(assume: str | None, site: Site | None) -> Machine:
+    """Return this machine, or the machine that `--assume` describes, or a node of the site's cluster."""
     if assume is not None:
         from orchestrator.plan.forecast.assumed_machine import assumed_machine
 
         return assumed_machine(assume)
+    if site is not None:
+        from orchestrator.plan.forecast.assumed_machine import node_of
+
+        return node_of(site)
     from orchestrator.machine.provenance import this_machine
 
     return this_machine()
 
 
-def _expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
+def _expand(suite: Suite, selection: Selection, machine: Machine, site: Site | None) -> Plan:
+    """Return the plan. If the GPUs of a cluster's nodes are unknown, a note says what is not checked."""
     from orchestrator.plan.expand import expand
 
-    return expand(suite, selection, machine)
+    planned = expand(suite, selection, machine)
+    if site is None or machine.gpus_known or all(scenario.device == "cpu" for scenario in suite.scenarios):
+        return planned
+    from orchestrator.plan.forecast.assumed_machine import node_note
+
+    return replace(planned, notes=(*planned.notes, node_note(site)))
 
 
 def _without_what_cannot_run(planned: Plan, machine: Machine) -> Plan:

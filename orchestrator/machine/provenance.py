@@ -37,12 +37,15 @@ _PATHS_SCRIPT = "import json, platform, sys; print(json.dumps([platform.python_v
 class Machine:
     """The machine for which a plan is made. Its GPUs and cores show which experiments cannot run there.
 
-    `assumed`: the machine is not this one, so its packages and files are unknown.
+    `assumed`: the machine is not this one, so its packages and files are unknown. `site` is the file that describes a node of a
+    cluster. Then the machine is this node, which has the packages and files of this machine.
     """
 
     gpus: tuple[Gpu, ...] = ()
     cpu_count: int = 1
     assumed: bool = False
+    site: str | None = None
+    gpus_known: bool = True
 
     def packages(self, python: str | None) -> Mapping[str, str]:
         """Return a dict from normalised package name to version. It is empty if the interpreter `python` does not start."""

@@ -190,10 +190,12 @@ def _no_files(experiment: Experiment, trainer: Trainer) -> Reason | None:
 
 def _no_gpu(experiment: Experiment, machine: Machine) -> Reason | None:
     framework, have, needed = experiment.framework, len(machine.gpus), experiment.num_gpus // experiment.num_nodes
-    if experiment.device is Device.CUDA and have < needed:
+    if experiment.device is Device.CUDA and have < needed and machine.gpus_known:
         if not have:
             return _NO_GPU
-        state = "assumed" if machine.assumed else "visible"
+        state = (
+            "assumed" if machine.assumed else f"in a node (`node:` in {machine.site})" if machine.site else "visible"
+        )
         where = " on each node" if experiment.num_nodes > 1 else ""
         return Reason(kind="too_few_gpus", text=f"{needed} GPUs are needed{where}, but only {have} are {state}")
     if framework and framework.device and framework.device is not experiment.device:

@@ -55,7 +55,7 @@ def test_options_of_the_local_executor_are_refused(folder: Path) -> None:
 
 def test_a_name_that_does_not_exist_is_told_with_its_place(folder: Path) -> None:
     (folder / "scenarios.yaml").write_text(SCENARIOS.replace("one_by_one", "slrm"))
-    expected = "unknown executor 'slrm'. Allowed: local, one_by_one"
+    expected = "unknown executor 'slrm'; did you mean 'slurm'? Allowed: local, one_by_one, slurm"
     assert tunebench(folder, "plan", "scenarios.yaml", PYTHONPATH=f"{folder}:{ROOT}").err == (
         f"error: scenarios.yaml:1:1: {expected}\n"
     )

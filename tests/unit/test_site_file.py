@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,6 +79,13 @@ def test_a_site_has_the_values_of_its_file_as_they_are_written(tmp_path: Path) -
     )
     found = load_site(tmp_path / "scenarios.yaml", {})
     assert found is not None and found.executor == "slurm"
+
+
+def test_the_page_has_a_valid_site_file_and_all_keys(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text(encoding="utf-8")
+    assert site_of(tmp_path, page.partition("```yaml\n")[2].partition("```")[0]).node == "4xH100"
+    rows = [line.partition("|")[2].partition("|")[0] for line in page.splitlines() if line.startswith("| `")]
+    assert {key for row in rows for key in re.findall("`(.*?)`", row)} == SiteFile.model_fields.keys()
 
 
 def test_a_blank_key_is_a_missing_key(tmp_path: Path) -> None:

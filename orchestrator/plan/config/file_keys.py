@@ -276,7 +276,9 @@ class SuiteFile(Model):
         "{model}.{framework}.gpus{num_gpus}", description="Readable middle part of an experiment's id."
     )
     executor: str = Field(
-        "local", min_length=1, description="Executor that starts the runs: `local` (this machine), or your own."
+        "local",
+        min_length=1,
+        description="Executor that starts the runs: `local` (this machine), `slurm`, or your own.",
     )
 
 

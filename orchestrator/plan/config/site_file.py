@@ -18,6 +18,7 @@ from orchestrator.errors import ConfigError, OrchestratorError, Problem
 from orchestrator.plan.config import value_types
 from orchestrator.plan.config.check import check
 from orchestrator.plan.config.file_keys import Model
+from orchestrator.plan.config.suite import Suite
 from orchestrator.plan.config.value_types import Whole
 from orchestrator.plan.config.yaml_file import Document, read_document
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from orchestrator.executors.slurm.site import Site
 
 VARIABLE, NAME = "TUNEBENCH_SITE", "site.yaml"
+# The executor that needs a site.
+_SLURM = "slurm"
 
 # Keys whose values stay as written. YAML 1.1 would make numbers of the time `2:00:00`, the partition `3090` and the account `007`.
 TEXTS = frozenset(
@@ -171,28 +174,43 @@ class SiteFile(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedSite:
-    """A site file that was read. `executor` is the value of its key. `notes` are sentences for the user."""
+    """A site file that was read. `executor` is the value of its key."""
 
     site: "Site"
-    executor: str | None = None
-    document: Document | None = None
-    notes: tuple[str, ...] = ()
+    executor: str | None
+    document: Document
 
 
-def load_site(scenarios: Path | None, environ: Mapping[str, str] = os.environ) -> LoadedSite | None:
+def load_site(
+    scenarios: Path | None, environ: Mapping[str, str] = os.environ, *, is_asked: bool = True
+) -> LoadedSite | None:
     """Return the site for a scenario file, or None if there is no site file. Raise ConfigError for mistakes in the file.
 
-    Without a scenario file, `site.yaml` is looked for in the current folder.
+    Without a scenario file, `site.yaml` is looked for in the current folder. Unless a site `is_asked` for, a file that has none of
+    its keys is ignored, because another program may have a `site.yaml`, too.
     """
     file = _find(scenarios, environ)
     if file is None:
         return None
     document = read_document(file, texts=TEXTS)
+    if not is_asked and not (isinstance(document.value, dict) and SiteFile.model_fields.keys() & document.value.keys()):
+        return None
     problems: list[Problem] = []
     parsed = check(SiteFile, document, problems)
     if parsed is None:
         raise ConfigError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
     return LoadedSite(site=parsed.site(file), executor=parsed.executor, document=document)
+
+
+def executor_of(suite: Suite, option: str | None, scenarios: Path | None) -> tuple[str, LoadedSite | None]:
+    """Return the name of the executor that starts the runs, and the site file if it is needed. Raise ConfigError for its mistakes.
+
+    The option `--executor` comes first, then the scenario file, then the site file. `scenarios` is the scenario file that the user
+    named.
+    """
+    named = option or (suite.executor if "executor" in suite.document.value else None)
+    found = load_site(scenarios, is_asked=named is not None) if named in (None, _SLURM) else None
+    return named or (found and found.executor) or suite.executor, found
 
 
 def places(scenarios: Path | None, environ: Mapping[str, str] = os.environ) -> tuple[Path, Path]:

@@ -1,10 +1,12 @@
-"""A machine that is described on the command line (`8xH100`, `8x80GiB`), so that a plan can be made for it."""
+"""A machine that is described by a text (`8xH100`, `8x80GiB`) on the command line or in a site file: a plan is made for it."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from orchestrator.errors import SelectionError, suggestion
+from orchestrator.executors.slurm.site import Site
 from orchestrator.machine.provenance import Machine
 from orchestrator.measure.flops import GPU_TYPES
 from orchestrator.plan.forecast.memory_fit import parse_memory
@@ -29,6 +31,22 @@ def assumed_machine(text: str, *, option: str = "--assume") -> Machine:
     name, memory_bytes = _gpu(match[2].strip(), f"{option} {text}")
     gpus = (Gpu(index=index, uuid="", name=name, memory_bytes=memory_bytes) for index in range(count))
     return Machine(gpus=tuple(gpus), assumed=True)
+
+
+def node_of(site: Site) -> Machine:
+    """Return a node of the site's cluster. Without `node:` in its file, the GPUs of the node are unknown."""
+    if site.node is None:
+        return Machine(site=site.file, gpus_known=False)
+    return replace(assumed_machine(site.node, option=f"{site.file}: node:"), assumed=False, site=site.file)
+
+
+def node_note(site: Site) -> str:
+    """Return a sentence about what is not checked because the GPUs of a node are unknown."""
+    where = f"{site.file} has no `node:`" if site.file else "there is no site file"
+    return (
+        f"{where}, so GPU counts are not checked, and `device: auto` means CPU processes; "
+        f"write the GPUs of one node into {'it' if site.file else 'site.yaml'}, such as `node: 4xH100`"
+    )
 
 
 def _gpu(word: str, place: str) -> tuple[str, int]:

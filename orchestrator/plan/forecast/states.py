@@ -74,6 +74,10 @@ def leave_out_what_may_not_fit(experiments: Sequence[Experiment], machine: Machi
     An experiment may not fit if its estimate exceeds the smallest GPU's memory or is too close to that memory. Experiments without
     an estimate are not changed. Raises SelectionError if the memory of the GPUs is unknown.
     """
+    if not machine.gpus_known:
+        raise SelectionError(
+            "--fit-only needs the GPUs of a node; write them into the site file, such as `node: 4xH100`, or leave --fit-only out"
+        )
     sizes = [gpu.memory_bytes or 0 for gpu in machine.gpus]
     if sizes and not min(sizes):
         raise SelectionError(
