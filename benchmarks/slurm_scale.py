@@ -4,8 +4,8 @@
 
 The campaign loop, the executor `slurm` and the results folder are the real ones. Simulated are the clock, Slurm's programs, and the
 runs: a run takes about `--seconds` on one GPU, and leaves the marks and the record of a real run. The table has the CPU time of the
-submitter, without the simulated cluster. Left out: starting Slurm's programs (about 10 ms of CPU per call), and waiting for the disk
-or the file server, since nothing is synced.
+submitter, without the simulated cluster. Left out: the start of Slurm's programs (about 10 ms of CPU per call), and waiting for a
+disk or a file server, since nothing is synced.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SEED = 1
 
 
 class Simulation:
-    """A cluster with a clock. `cpu_s` is the CPU time of the simulation itself, and `calls` counts the calls of Slurm's programs."""
+    """A cluster with a clock. `cpu_s` is the simulation's own CPU time, and `calls` counts the calls of Slurm's programs."""
 
     def __init__(self, gpus: int, seconds: float) -> None:
         self.now, self.free, self.seconds = time.time(), gpus, seconds
@@ -210,7 +210,9 @@ def simulate(results: Path, *, experiments: int, gpus: int, seconds: float, site
     summary = loop.run_benchmark(due, store=store, executor=SlurmExecutor(site))
     took_s, hours = costs.own_s() - began, (cluster.now - began_at) / 3600
     assert summary.counts == {Status.OK: experiments}, summary.counts
-    print(f"{experiments} experiments, {gpus} GPUs, runs of {seconds:.0f} s, max_queued {site.max_queued}: {hours:.1f} hours")
+    print(
+        f"{experiments} experiments, {gpus} GPUs, runs of {seconds:.0f} s, max_queued {site.max_queued}: {hours:.1f} hours"
+    )
     parts = {name: spent for name, spent in costs.cpu_s.items() if name != "write the experiments"}
     parts["look at runs, tell, plan"] = took_s - sum(parts.values())
     print(f"{'CPU of the submitter':34} {took_s:8.0f} s, {took_s / hours / 36:.2f} % of a core")

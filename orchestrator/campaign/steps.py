@@ -31,16 +31,18 @@ from orchestrator.files.redaction import redact_words
 from orchestrator.machine.provenance import pip_freeze
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand import Plan
+from orchestrator.plan.view.as_arrays import Arrays, all_runs, arrays_of
 from orchestrator.plan.view.labels import labels
-from orchestrator.records import Device, Experiment, JobState
+from orchestrator.records import Device, Experiment, JobState, Status
 from orchestrator.results import folder
 from orchestrator.results import requested as asked
-from orchestrator.results.due_runs import FAILURES, Retry, half_width, without_cold_first
+from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width, without_cold_first
 from orchestrator.results.neighbour_cost import PACKING
 from orchestrator.results.store import Store
 from orchestrator.run.data_preparation import prepare_data
 
 if TYPE_CHECKING:
+    from orchestrator.executors.slurm.site import Site
     from orchestrator.plan.selection import Selection
 
 Say = Callable[[str], object]
@@ -117,6 +119,18 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool, retry: Retry) -> floa
         ran = (stored for stored in store.contents().experiments if stored.records)
         took = {stored.experiment.id: max(record.wall_s for record in stored.records) for stored in ran}
     return sum(due.get(one.id, 0) * (took.get(one.id) or one.timeout_s or 0.0) * one.num_gpus / 3600 for one in on_gpus)
+
+
+def arrays_to_submit(plan: Plan, site: Site, root: Path | None, *, retry: Retry = NO_RETRY) -> Arrays:
+    """Return the arrays of the runs that are due in this folder. Without a results folder of Tunebench, all runs are due."""
+    if root is None or not folder.is_ours(root):
+        return arrays_of(plan.experiments, all_runs(plan.experiments), site, {})
+    store = Store.resume(root)
+    took_s = {
+        stored.experiment.id: [record.wall_s for record in stored.records if record.status is Status.OK]
+        for stored in store.contents().experiments
+    }
+    return arrays_of(plan.experiments, store.plan(plan.experiments, retry=retry), site, took_s)
 
 
 def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.plan.expand import Plan
     from orchestrator.plan.forecast.outlook import Outlook
     from orchestrator.plan.selection import Selection
+    from orchestrator.plan.view.as_arrays import Arrays
     from orchestrator.results.store import Store
 
 QUICKSTART = "quickstart"
@@ -58,7 +59,13 @@ def plan(options: PlanOptions) -> None:
     planned = _expand(suite, _select(options), machine, site)
     if options.fit_only:
         planned = _without_what_cannot_run(planned, machine)
-    _show_plan(planned, options, outlook, below=_changed_files(planned, options, options.results or RESULTS))
+    arrays = None
+    if site is not None:
+        from orchestrator.campaign import steps
+
+        arrays = steps.arrays_to_submit(planned, site, options.results)
+    below = _changed_files(planned, options, options.results or RESULTS)
+    _show_plan(planned, options, outlook, below=below, arrays=arrays)
 
 
 @takes(RunOptions)
@@ -266,7 +273,9 @@ def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
     if is_table and not options.move_aside and folder.is_ours(options.results):
         below += _changed_files(planned, options, options.results)
         below.append(steps.due_line(planned, options.results, retry=way.retry))
-    _show_plan(planned, options, below=below)
+    root = None if options.move_aside else options.results
+    arrays = steps.arrays_to_submit(planned, way.site, root, retry=way.retry) if way.site else None
+    _show_plan(planned, options, below=below, arrays=arrays)
 
 
 def _changed_files(planned: Plan, options: PlanOptions | RunOptions, root: Path) -> list[str]:
@@ -287,6 +296,7 @@ def _show_plan(
     outlook: Outlook | None = None,
     *,
     below: Sequence[str] = (),
+    arrays: Arrays | None = None,
 ) -> None:
     """Show the plan. A table is printed when all its lines are known, so that a mistake never follows half an output."""
     from orchestrator.plan import view
@@ -295,10 +305,11 @@ def _show_plan(
         print_raw(view.json_document(planned, sys.executable, outlook=outlook))
     elif options.commands:
         print_raw(view.command_lines(planned.experiments, sys.executable))
+        print_raw(arrays.scripts() if arrays else ())
     else:
         shown, lines = view.table(planned, width=out().width, outlook=outlook), view.summary(planned, outlook=outlook)
         out().print(shown)
-        for line in (*lines, *below):
+        for line in (*lines, *(arrays.lines() if arrays else ()), *below):
             say(line)
 
 

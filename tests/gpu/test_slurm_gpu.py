@@ -76,7 +76,9 @@ def test_energy_and_memory_are_measured_on_the_node(stored: tuple[StoredExperime
         for name in ("tokens_per_s", "energy_j", "device_peak_used_bytes"):
             value = values.get(name)
             assert isinstance(value, (int, float)) and value > 0, (name, sorted(values))
-        print(one.experiment.id, {name: values[name] for name in ("tokens_per_s", "energy_j", "device_peak_used_bytes")})
+        print(
+            one.experiment.id, {name: values[name] for name in ("tokens_per_s", "energy_j", "device_peak_used_bytes")}
+        )
 
 
 def test_the_claim_says_which_job_carried_out_the_run(stored: tuple[StoredExperiment, ...]) -> None:

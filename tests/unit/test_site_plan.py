@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.results import ended, stored
 
+from orchestrator.executors.slurm.executor import RUN_ARRAY
+from orchestrator.plan.config import load_suite
+from orchestrator.plan.expand import expand
+from orchestrator.plan.forecast.assumed_machine import assumed_machine
+from orchestrator.plan.selection import Selection
+
+Golden = Callable[[str, str], None]
 Call = Callable[..., tuple[int, str, str]]
 
 SCENARIOS = """\
@@ -144,3 +154,56 @@ def test_fit_only_needs_the_gpus_of_a_node(in_process: Call, file: Path) -> None
     assert code == 2 and err.startswith("error: --fit-only needs the GPUs of a node; write them into the site file")
     file.with_name("site.yaml").write_text(f"{SLURM}node: 4x1GiB\n", encoding="utf-8")
     assert in_process("plan", file, "--fit-only")[0] == 0
+
+
+def test_a_plan_says_which_arrays_would_be_submitted(in_process: Call, file: Path) -> None:
+    site = file.with_name("site.yaml")
+    site.write_text(f"{SLURM}node: 4xH100\npilot: 2\n", encoding="utf-8")
+    lines = [line for line in in_process("plan", file, "--repeats", "3")[1].splitlines() if line.startswith("array:")]
+    assert lines == [
+        "array: 3 runs with 1 GPU, in 2 allocations of up to 2 runs, the partition's time limit",
+        "array: 3 runs with 4 GPUs, in 2 allocations of up to 2 runs, the partition's time limit",
+        "array: 3 runs with 2 GPUs, in 2 allocations of up to 2 runs, the partition's time limit",
+    ]
+    site.write_text(f"{SLURM}node: 4xH100\ntime: 2h\n", encoding="utf-8")
+    code, out, _ = in_process("run", file, "--dry-run", "--scenario", "free")
+    assert code == 0 and "array: 1 run with 2 GPUs, in 1 allocation, time limit 02:00:00" in out.splitlines()
+    assert "array:" not in in_process("plan", file, "--executor", "local")[1]
+
+
+def test_a_dry_run_counts_only_what_is_due_and_packs_short_runs_together(
+    in_process: Call, file: Path, tmp_path: Path
+) -> None:
+    file.with_name("site.yaml").write_text(f"{SLURM}node: 4xH100\n", encoding="utf-8")
+    planned = expand(load_suite(file), Selection(), assumed_machine("4xH100")).experiments
+    one_gpu = replace(planned[0], repeats=5)
+    stored(tmp_path / "results", (one_gpu, [ended(one_gpu, 1, wall_s=30.0)]))
+    words = ("--dry-run", "--scenario", "fixed", "--num-gpus", "1", "--repeats", "5", "--results", tmp_path / "results")
+    out = in_process("run", file, *words)[1]
+    assert "array: 4 runs with 1 GPU, in 1 allocation of up to 4 runs, the partition's time limit" in out.splitlines()
+
+
+def test_the_commands_of_a_plan_end_with_the_batch_scripts(in_process: Call, file: Path, golden: Golden) -> None:
+    content = """\
+executor: slurm
+partition: gpu,long
+account: team
+constraint: a100|h100
+time: 90
+node: 4xH100
+gpu_type: h100
+cpus_per_gpu: 8
+mem_per_gpu: 64G
+lines: [--exclusive, --mail-type END]
+prologue: |
+  module load cuda
+  export API_TOKEN=Tr0ub4dor-and-3xtra
+scratch: /scratch/$USER
+throttle: 12
+"""
+    file.with_name("site.yaml").write_text(content, encoding="utf-8")
+    code, out, err = in_process("plan", file, "--commands", "--repeats", "2")
+    assert (code, err) == (0, "")
+    scripts = out[out.index("\n# array:") :]
+    golden("slurm/plan-scripts.txt", scripts.replace(shlex.join(RUN_ARRAY), "tunebench run-array"))
+    assert "Tr0ub4dor" not in out

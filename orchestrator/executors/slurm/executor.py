@@ -19,7 +19,7 @@ from orchestrator.executors.slurm import client
 from orchestrator.executors.slurm.batches import FOLDER, Batch, BatchFolder, Mark, batch_folders, new_batch, run_name
 from orchestrator.executors.slurm.judging import Word
 from orchestrator.executors.slurm.script import batch_script
-from orchestrator.executors.slurm.shapes import Element, Shape, Work, elements, shape_of
+from orchestrator.executors.slurm.shapes import Element, Shape, Work, common_limit, elements, work_of
 from orchestrator.executors.slurm.site import Site
 from orchestrator.executors.slurm.watched import Queue, Watched, look, marks_of, refuse, settle
 from orchestrator.executors.slurm.worker import EXECUTOR
@@ -140,21 +140,18 @@ class _Campaign:
         return self._submit(self.planned[shape][: min(room, self.max_array)])
 
     def _works(self) -> Iterator[Work]:
-        store, expected_s = Store(self.results), dict[str, float | None]()
+        store, took_s = Store(self.results), dict[str, list[float]]()
         for job in self.waiting:
             name = job.experiment_id
-            experiment = store.experiment(name)
-            if name not in expected_s:
+            if name not in took_s:
                 records = (run.record for run in store.runs(name) if run.record)
-                expected_s[name] = max((one.wall_s for one in records if one.status is Status.OK), default=None)
-            limit_s = experiment.timeout_s
-            yield Work(job=job, shape=shape_of(experiment), limit_s=limit_s, expected_s=expected_s[name])
+                took_s[name] = [record.wall_s for record in records if record.status is Status.OK]
+            yield work_of(job, store.experiment(name), took_s[name])
 
     def _submit(self, chosen: Sequence[Element]) -> bool:
         """Write the intent, submit the script, and note Slurm's number. Return False if Slurm accepts no more jobs now."""
         runs = [[work.job for work in element.work] for element in chosen]
-        times = [element.time_s for element in chosen]
-        time_s = None if None in times else max(filter(None, times), default=None)
+        time_s = common_limit(chosen)
         with held_back():
             folder = new_batch(self.results, chosen[0].work[0].shape, runs, time_s=time_s)
             batch = folder.batch()

@@ -23,7 +23,8 @@ def batch_script(batch: Batch, site: Site, *, folder: Path, run_array: Sequence[
     command = shlex.join([*run_array, str(folder)])
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in _options(batch, site)), ""]
     lines += [site.prologue.rstrip(), ""] if site.prologue.strip() else []
-    lines += [f"export TMPDIR={shlex.quote(site.scratch)}"] if site.scratch else []
+    # Not quoted as a word: a site file allows no other special characters than the $ of variables, which the node replaces.
+    lines += [f'export TMPDIR="{site.scratch}"', 'mkdir -p "$TMPDIR"'] if site.scratch else []
     return "\n".join([*lines, f'exec {command} "$SLURM_ARRAY_TASK_ID"', ""])
 
 

@@ -61,6 +61,18 @@ def shape_of(experiment: Experiment) -> Shape:
     return Shape(device=experiment.device, num_gpus=experiment.num_gpus, num_nodes=experiment.num_nodes)
 
 
+def work_of(job: Job, experiment: Experiment, took_s: Iterable[float]) -> Work:
+    """Return a due run of the experiment. `took_s` are the seconds that its earlier runs took."""
+    expected_s = max(took_s, default=None)
+    return Work(job=job, shape=shape_of(experiment), limit_s=experiment.timeout_s, expected_s=expected_s)
+
+
+def common_limit(elements: Iterable[Element]) -> float | None:
+    """Return the time limit of an array with these elements. None leaves the limit to the partition."""
+    times = [element.time_s for element in elements]
+    return None if None in times else max(filter(None, times), default=None)
+
+
 def elements(works: Iterable[Work], site: Site) -> dict[Shape, list[Element]]:
     """Return the elements of each shape. Runs keep their order."""
     by_shape: dict[Shape, list[Work]] = {}

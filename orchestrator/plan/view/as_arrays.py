@@ -1,0 +1,68 @@
+"""The arrays that the executor `slurm` would submit for a plan: a line for each shape, and the batch scripts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.executors.slurm.batches import Batch
+from orchestrator.executors.slurm.executor import RUN_ARRAY
+from orchestrator.executors.slurm.script import batch_script, slurm_time
+from orchestrator.executors.slurm.shapes import Element, Shape, common_limit, elements, work_of
+from orchestrator.executors.slurm.site import Site
+from orchestrator.files.printable_text import counted
+from orchestrator.files.redaction import redactor
+from orchestrator.plan.view.as_commands import RUN_DIR
+from orchestrator.records import Experiment, Job
+
+# Placeholders for what is known only when an array is submitted: its name, and its folder.
+NAME, FOLDER = "{name}", Path("{batch_dir}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arrays:
+    """The allocations of each shape on the cluster of a site."""
+
+    site: Site
+    shapes: Mapping[Shape, Sequence[Element]]
+
+    def lines(self) -> list[str]:
+        """Return a line for each shape: its runs, its allocations and their time limit."""
+        return [_line(shape, chosen) for shape, chosen in self.shapes.items()]
+
+    def scripts(self, run_array: Sequence[str] = RUN_ARRAY) -> Iterator[str]:
+        """Yield for each shape a comment and the batch script of its array, with placeholders such as `{name}`."""
+        redact = redactor()
+        for shape, chosen in self.shapes.items():
+            runs = tuple(tuple(f"{work.job.experiment_id}/{work.job.name}" for work in one.work) for one in chosen)
+            batch = Batch(name=NAME, shape=shape, time_s=common_limit(chosen), elements=runs, created_at=0.0)
+            script = batch_script(batch, self.site, folder=FOLDER, run_array=run_array)
+            yield f"\n# {_line(shape, chosen)}\n{redact(script)}"
+
+
+def all_runs(experiments: Iterable[Experiment]) -> list[Job]:
+    """Return the first runs of all experiments that can run."""
+    ready = [experiment for experiment in experiments if not (experiment.skip or experiment.cannot_run_here)]
+    return [
+        Job(experiment_id=experiment.id, repeat=repeat, attempt=1, run_dir=RUN_DIR)
+        for experiment in ready
+        for repeat in range(1, experiment.repeats + 1)
+    ]
+
+
+def arrays_of(
+    experiments: Iterable[Experiment], jobs: Iterable[Job], site: Site, took_s: Mapping[str, Sequence[float]]
+) -> Arrays:
+    """Return the arrays of these runs. `took_s` maps an experiment's id to the seconds of its earlier runs."""
+    known = {experiment.id: experiment for experiment in experiments}
+    works = (work_of(job, known[job.experiment_id], took_s.get(job.experiment_id, ())) for job in jobs)
+    return Arrays(site=site, shapes=elements(works, site))
+
+
+def _line(shape: Shape, chosen: Sequence[Element]) -> str:
+    sizes = [len(element.work) for element in chosen]
+    many = f" of up to {max(sizes)} runs" if max(sizes) > 1 else ""
+    limit_s = common_limit(chosen)
+    limit = "the partition's time limit" if limit_s is None else f"time limit {slurm_time(limit_s)}"
+    return f"array: {counted(sum(sizes), 'run')} with {shape}, in {counted(len(sizes), 'allocation')}{many}, {limit}"
