@@ -32,7 +32,7 @@ _SLURM = "slurm"
 # Keys whose values stay as written. YAML 1.1 would make numbers of the time `2:00:00`, the partition `3090` and the account `007`.
 TEXTS = frozenset(
     {"executor", "partition", "account", "qos", "constraint", "time", "prologue", "node", "gpu_type", "mem_per_gpu"}
-    | {"scratch", "max_pending"}
+    | {"scratch", "max_pending", "poll", "grace"}
 )
 
 _LETTERS = r"[\w.@+:/-]"
@@ -160,6 +160,10 @@ class SiteFile(Model):
     max_pending: Time | None = Field(
         None, description="Longest wait of a job whose reason for waiting does not go away by itself."
     )
+    poll: Time = Field(30.0, description="Time between two calls of squeue, such as `60s`.")
+    grace: Time = Field(
+        60.0, description="Time after which a run counts as lost whose job left the queue; a file server may be late."
+    )
     price: Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(value_types.refuse_bool)] | None = Field(
         None, description="Price of one GPU-hour."
     )
@@ -167,7 +171,7 @@ class SiteFile(Model):
     def site(self, file: Path) -> "Site":
         from orchestrator.executors.slurm.site import Site
 
-        renamed = {"time": "time_s", "max_pending": "max_pending_s"}
+        renamed = {"time": "time_s", "max_pending": "max_pending_s", "poll": "poll_s", "grace": "grace_s"}
         values = {renamed.get(name, name): value for name, value in self.model_dump(exclude={"executor"}).items()}
         return Site(file=str(file), **values)
 

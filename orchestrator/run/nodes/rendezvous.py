@@ -31,7 +31,7 @@ def meeting_point(num_nodes: int, environ: Mapping[str, str] = os.environ) -> tu
 
 
 def _address(node: str) -> str:
-    """Return the address by which Slurm reaches a node. Its name may be unknown to other nodes."""
+    """Return the address that Slurm uses for a node. Other nodes may not know the name of the node."""
     facts = process.capture(["scontrol", "--oneliner", "show", "node", node], _ANSWER_S)
     found = re.search(r"\bNodeAddr=(\S+)", facts)
     return found[1] if found else node
