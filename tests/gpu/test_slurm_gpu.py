@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 SCENARIOS = """
-data_processing: {dataset_name: "builtin:synthetic", samples: 512}
+data_processing: {dataset_name: "builtin:synthetic", samples: 4096}
 scenarios:
 - name: on-slurm
   framework_config: [baseline]
@@ -40,7 +40,7 @@ scenarios:
     dtype: bfloat16
     bf16: true
     max_seq_len: 1024
-    max_steps: 60
+    max_steps: 500
     warmup_steps: 2
 """
 
@@ -49,7 +49,7 @@ scenarios:
 def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[StoredExperiment, ...]:
     folder = tmp_path_factory.mktemp("slurm")
     (folder / "scenarios.yaml").write_text(SCENARIOS)
-    (folder / "site.yaml").write_text("poll: 5\ngrace: 10\ntime: 15\n")
+    (folder / "site.yaml").write_text("node: 2xH100\npoll: 5s\ngrace: 10s\ntime: 15\n")
     words = [sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--executor", "slurm"]
     words += ["--memory", "all", "--results", "results", "--yes"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=540)
@@ -63,7 +63,7 @@ def test_every_cell_ran_on_its_own_gpus(stored: tuple[StoredExperiment, ...]) ->
     for one in stored:
         (record,) = one.records
         assert record.status == "ok", record.cause
-        gpus[one.experiment.num_gpus].append(tuple(str(row["gpu_uuid"]) for row in record.devices))
+        gpus[one.experiment.num_gpus].append(tuple(str(row["gpu"]) for row in record.devices))
     assert [len(used) for used in gpus[1]] == [1, 1, 1, 1]
     assert [len({*used}) for used in gpus[2]] == [2]
     print("runs on each GPU:", Counter(uuid for used in gpus[1] for uuid in used))
