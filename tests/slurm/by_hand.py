@@ -83,7 +83,7 @@ def kills(folder: Path, count: int) -> dict[str, Any]:
         many = campaign(folder, on, runs, poll_s=2.0, grace_s=5.0)
         for _ in range(count):
             process = many.begin()
-            time.sleep(chance.uniform(0.2, 5.0))
+            time.sleep(chance.uniform(0.5, 9.0))
             process.kill()
             process.communicate()
         code, said = many.run(seconds=7200)

@@ -141,6 +141,15 @@ def test_an_array_that_is_too_large_is_halved(store: Store, fake: Fake) -> None:
     assert len([*batch_folders(store.root)]) == 1, "refused arrays leave nothing behind"
 
 
+def test_a_machine_without_slurm_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(
+        LaunchError, match=r"^sbatch: this machine does not have this program of Slurm; start the campaign on"
+    ):
+        SlurmExecutor(SITE).submit([run(store)])
+    assert [*batch_folders(store.root)] == []
+
+
 def test_a_submission_that_no_queue_would_take_is_an_error(store: Store, fake: Fake) -> None:
     fake(
         "sbatch",

@@ -188,6 +188,13 @@ def test_a_job_of_unknown_number_is_found_by_its_name(case: Callable[..., Case])
     assert submitted is not None and submitted.job_id == one.element.job_id == 77
 
 
+def test_a_controller_may_be_silent_for_weeks(fake: Fake) -> None:
+    fake("squeue", "exit 1")
+    queue = Queue(site=Site(), silent=5000)
+    queue.ask()
+    assert queue.silent == 5001 and 200 < queue.next_at - time.time() < 400
+
+
 def test_records_and_marks_need_no_queue(case: Callable[..., Case]) -> None:
     one = case()
     for job in (one.begun, one.waiting):

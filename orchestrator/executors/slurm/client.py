@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -58,6 +59,14 @@ class Row:
     state: str
     reason: str
     start: str
+
+
+def require() -> None:
+    """Raise LaunchError if this machine does not have Slurm's client programs."""
+    if missing := [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]:
+        raise LaunchError(
+            f"{missing[0]}: this machine does not have this program of Slurm; start the campaign on a login node of the cluster"
+        )
 
 
 def submit(script: Path) -> int:

@@ -135,6 +135,7 @@ class _Campaign:
         if room < min(count, max(1, self.capacity // 2)):
             return False  # few large arrays are better for the controller than many small ones
         if self.max_array is None:
+            client.require()
             self.max_array = client.max_array_size()
         shape = next(iter(self.planned))
         return self._submit(self.planned[shape][: min(room, self.max_array)])

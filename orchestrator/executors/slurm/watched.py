@@ -78,7 +78,7 @@ class Queue:
         else:
             self.silent, self.asked_at = 0, began
             self.rows = {(row.name, row.job_id, row.element): row for row in rows}
-        pause_s = min(_LONGEST_PAUSE_S, self.site.poll_s * 2**self.silent)
+        pause_s = min(_LONGEST_PAUSE_S, self.site.poll_s * 2 ** min(self.silent, 10))
         self.next_at = time.time() + pause_s * random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def row(self, element: Watched) -> Row | None:
