@@ -30,6 +30,8 @@ from orchestrator.machine.stop_signals import StopSignals, held_back, interrupte
 from orchestrator.records import Command, Limit, ProcessOutcome
 
 CAPTURED_BYTES = 16 * 2**20
+# A companion may need some time for its last readings.
+_GOODBYE_S = 30.0
 
 
 class Watch(Protocol):
@@ -201,6 +203,31 @@ def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[byte
 
         living = [psutil.Process(child.pid)] if child.poll() is None else []
         process_tree.end(living, root=child, first=signal.SIGTERM)
+        process_tree.SIDECARS.discard(child.pid)
+
+
+@contextmanager
+def companion(argv: Sequence[str], *, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program for a `with` block, with pipes to its stdin and from its stdout. It ends itself when its stdin ends.
+
+    The file `log` gets its stderr. Raise LaunchError if the program cannot start.
+    """
+    env, pipe = child_environment({}), subprocess.PIPE
+    with writing.to_append(log) as err:
+        try:
+            child = subprocess.Popen(argv, env=env, stdin=pipe, stdout=pipe, stderr=err, start_new_session=True)
+        except (OSError, ValueError) as error:
+            raise LaunchError(f"{argv[0]}: cannot be started: {error}") from error
+    process_tree.SIDECARS.add(child.pid)
+    try:
+        yield child
+    finally:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            child.communicate(timeout=_GOODBYE_S)
+        if child.poll() is None:
+            import psutil
+
+            process_tree.end([psutil.Process(child.pid)], root=child, first=signal.SIGTERM)
         process_tree.SIDECARS.discard(child.pid)
 
 

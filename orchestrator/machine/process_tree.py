@@ -82,7 +82,12 @@ def collect_adopted(own: Iterable[int]) -> None:
 
 def descendants() -> set[int]:
     """Return the ids of this process's descendants without its sidecars. In `run-one` these are the processes of the run."""
-    return _descendants(os.getpid(), process_identity.parents()) - SIDECARS
+    parents = process_identity.parents()
+    return _descendants(os.getpid(), parents) - _sidecars(parents)
+
+
+def _sidecars(parents: Mapping[int, int]) -> set[int]:
+    return SIDECARS.union(*(_descendants(pid, parents) for pid in SIDECARS))
 
 
 def _descendants(pid: int, parents: Mapping[int, int]) -> set[int]:
@@ -169,7 +174,7 @@ def members(
         ids |= _descendants(os.getpid(), parents)
     elif root is not None and root.returncode is None:
         ids |= _descendants(root.pid, parents)
-    ids -= {os.getpid(), *_ancestors(os.getpid(), parents), *SIDECARS}
+    ids -= {os.getpid(), *_ancestors(os.getpid(), parents), *_sidecars(parents)}
     tree = []
     for pid in sorted(ids):
         with suppress(psutil.Error):

@@ -11,7 +11,7 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -53,7 +53,8 @@ class Device:
 
     `processes_before` are the processes at the first reading, `processes` are all processes that were seen. `to_the_end` is
     false if the sampler was killed. If `to_the_end` is true, the sampler's last reading was taken after the run. `until` is the
-    time of the sampler's last line of any device. `failed` has the errors of the values that could not be read.
+    time of the sampler's last line of any device. `failed` has the errors of the values that could not be read. `node` is the name
+    of the GPU's node, if the run has several nodes.
     """
 
     uuid: str | None = None
@@ -64,6 +65,7 @@ class Device:
     failed: frozenset[str] = frozenset()
     to_the_end: bool = True
     until: float = -math.inf
+    node: str | None = None
 
     def strangers(self) -> tuple[str, ...]:
         """Return the processes that did not belong to the run, including any that used the GPU before the run."""
@@ -184,6 +186,19 @@ def parse(text: str) -> Timeline:
     }
     nothing = not any(device.points for device in devices.values())
     return Timeline(devices=devices, cost=cost, problem="it has no reading" if nothing else None)
+
+
+def joined(nodes: Mapping[str, Timeline]) -> Timeline:
+    """Return the samples of several nodes as those of one run. If one node has no samples, the run has none."""
+    for node, timeline in nodes.items():
+        if timeline.problem:
+            return Timeline(problem=f"node {node}: {timeline.problem}")
+    devices = [replace(one, node=node) for node, timeline in nodes.items() for one in timeline.devices.values()]
+    costs = [timeline.cost for timeline in nodes.values()]
+    known = [name for name in costs[0] if all(name in cost for cost in costs)] if costs else []
+    lists = {name: [cost[name] for cost in costs] for name in known}
+    cost = {name: max(values) if "period" in name else sum(values) for name, values in lists.items()}
+    return Timeline(devices=dict(enumerate(devices)), cost=cost)
 
 
 def _device(lines: Mapping[str, Sequence[tuple[float, str]]], *, to_the_end: bool, until: float) -> Device:

@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from operator import itemgetter
@@ -26,9 +27,11 @@ from typing import Any
 from orchestrator.files import reading, writing
 from orchestrator.measure.memory_logs import LogSummary, read_summary, readings
 from orchestrator.monitors.monitor import Monitor
+from orchestrator.monitors.sampling import number_of_nodes, on_all_nodes
 from orchestrator.records import Caveat, Gpu, Measurement
 
 SAMPLES, COST = "samples-nvidia-smi.csv", "cost-nvidia-smi.json"
+_MEMORY = "mem_nvidia_mem_reserved"
 _FIELDS = "timestamp,name,index,memory.used"
 _QUARTER = timedelta(minutes=15)
 
@@ -45,13 +48,21 @@ class NvidiaSmi(Monitor):
         return _watching(run_dir / SAMPLES, gpus) if gpus else nullcontext()
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
+        nodes = number_of_nodes(run_dir)
+        if nodes == 1:
+            return self._of_folder(run_dir)
+        files = on_all_nodes(run_dir, SAMPLES)
+        each = [self._of_folder(path.parent) for path in files.values()]
+        return _over_nodes(each, unwatched=nodes - len(each))
+
+    def _of_folder(self, run_dir: Path) -> list[Measurement]:
         summary = read_summary(run_dir / SAMPLES)
         problem = summary.problem or _why_not_the_peak(summary, _noted(run_dir))
         why = Caveat(detail=f"{SAMPLES}: {problem}") if problem else None
         mean, no_name = None if problem else summary.mean, why if summary.problem else None
         source = SAMPLES + (f" ({summary.unreadable} unreadable line(s) left out)" if summary.unreadable else "")
         return [
-            Measurement(name="mem_nvidia_mem_reserved", value=mean, source=source, missing=why),
+            Measurement(name=_MEMORY, value=mean, source=source, missing=why),
             Measurement(name="gpu_device_name", value=summary.device_name, source=source, missing=no_name),
             *_cost(_noted(run_dir)),
         ]
@@ -68,6 +79,18 @@ class NvidiaSmi(Monitor):
             else []
         )
         return [Caveat(detail=f"{SAMPLES}: {note}") for note in notes]
+
+
+def _over_nodes(each: Sequence[Sequence[Measurement]], *, unwatched: int) -> list[Measurement]:
+    """Return the first node's numbers, and the mean memory over all nodes, which have the same number of GPUs."""
+    if unwatched or not each:
+        why = Caveat(detail=f"{SAMPLES}: the GPUs of {unwatched} of {unwatched + len(each)} nodes were not watched")
+        return [Measurement(name=_MEMORY, value=None, source=SAMPLES, missing=why)]
+    memory = [number for numbers in each for number in numbers if number.name == _MEMORY]
+    values = [number.value for number in memory if isinstance(number.value, (int, float))]
+    unread = next((number for number in memory if number.value is None), None)
+    mean = unread or replace(memory[0], value=sum(values) / len(values))
+    return [mean, *(number for number in each[0] if number.name != _MEMORY)]
 
 
 def _why_not_the_peak(summary: LogSummary, noted: Mapping[str, Any]) -> str | None:

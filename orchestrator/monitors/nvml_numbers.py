@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.files import reading
 from orchestrator.measure import gpu_timeline, throughput
 from orchestrator.measure.gpu_timeline import SAMPLES, Device, Timeline, Window, highest, mean, total
+from orchestrator.monitors.sampling import number_of_nodes, on_all_nodes
 from orchestrator.records import Caveat, CaveatKind, Measurement
 
 NOTABLE_THROTTLING = 0.05
@@ -46,7 +47,12 @@ def devices(run_dir: Path) -> list[Mapping[str, Any]]:
     rows: list[Mapping[str, Any]] = []
     timeline = _timeline(run_dir)
     for place, device in timeline.devices.items():
-        cells = {"gpu": device.uuid or str(place), **_memory([device], timeline), **_contamination([device])}
+        cells = {
+            "gpu": device.uuid or str(place),
+            "host": device.node,
+            **_memory([device], timeline),
+            **_contamination([device]),
+        }
         rows.append(_without_none(cells | (_in_window([device], window) if window else {})))
     return rows
 
@@ -69,9 +75,19 @@ def warnings(run_dir: Path) -> list[Caveat]:
 
 @lru_cache(maxsize=4)
 def _timeline(run_dir: Path) -> Timeline:
-    """Return the run's samples. The samples are cached, since three functions read them."""
+    """Return the run's samples, of all its nodes. The samples are cached, since three functions read them."""
+    nodes = number_of_nodes(run_dir)
+    if nodes == 1:
+        return _samples(run_dir / SAMPLES)
+    files = on_all_nodes(run_dir, SAMPLES)
+    if len(files) < nodes:
+        return Timeline(problem=f"the GPUs of {nodes - len(files)} of {nodes} nodes were not watched")
+    return gpu_timeline.joined({node: _samples(path) for node, path in files.items()})
+
+
+def _samples(path: Path) -> Timeline:
     try:
-        return gpu_timeline.parse(reading.read_text(run_dir / SAMPLES, limit=gpu_timeline.LARGEST_BYTES))
+        return gpu_timeline.parse(reading.read_text(path, limit=gpu_timeline.LARGEST_BYTES))
     except FileNotFoundError:
         return Timeline(problem="no GPU was watched")
     except (OSError, ValueError) as error:

@@ -8,19 +8,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import LaunchError
 from orchestrator.files import reading
 from orchestrator.machine import process
+from orchestrator.records import RunFolder
 
 if TYPE_CHECKING:
     import subprocess
 
 # The longest wait for the first readings. After this time the run starts without them.
 FIRST_READING_S = 20.0
+
+
+def number_of_nodes(run_dir: Path) -> int:
+    """Return the number of nodes of the run in this folder. On other nodes than the first one, watchers run the monitors."""
+    try:
+        content = reading.read_json(RunFolder(run_dir).experiment, limit=reading.RECORD_BYTES)
+    except (OSError, ValueError, IndexError):
+        return 1
+    nodes = content.get("num_nodes") if isinstance(content, dict) else None
+    return nodes if isinstance(nodes, int) else 1
+
+
+def on_all_nodes(run_dir: Path, name: str) -> dict[str, Path]:
+    """Return node → a monitor's file, the first node first. A node whose monitor has written nothing is missing."""
+    numbers: dict[str, int] = {}
+    for facts in RunFolder(run_dir).nodes.glob("*/node.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            numbers[facts.parent.name] = int(reading.read_json(facts, limit=reading.RECORD_BYTES)["number"])
+    files = {
+        node: RunFolder(run_dir).nodes / node / name if number else run_dir / name for node, number in numbers.items()
+    }
+    return {node: files[node] for node in sorted(files, key=numbers.__getitem__) if files[node].exists()}
 
 
 @contextmanager

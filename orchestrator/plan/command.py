@@ -69,11 +69,11 @@ def build_command(
             words = [_literal(word) for word in words]
     env, cwd = environment(experiment, visible=visible, run_dir=run_dir), _working_folder(experiment, run_dir)
     if experiment.custom is not None and experiment.custom.launcher == "none":
-        return Command(argv=(*_on_each_node(experiment), *words), env=env, cwd=cwd)
+        return Command(argv=(*step_on_each_node(experiment), *words), env=env, cwd=cwd)
     launch: tuple[str, ...] = (python, "-m", "accelerate.commands.launch")
     options = ["--config_file", path_text(run_dir, CONFIG_NAME), "--main_process_port", str(port)]
     if experiment.num_nodes > 1:
-        launch = (*_on_each_node(experiment), "sh", "-c", _LAUNCH_ON_NODE, python)
+        launch = (*step_on_each_node(experiment), "sh", "-c", _LAUNCH_ON_NODE, python)
         options += ["--main_process_ip", host]
     return Command(
         argv=(*launch, *options, *words),
@@ -83,7 +83,7 @@ def build_command(
     )
 
 
-def _on_each_node(experiment: Experiment) -> tuple[str, ...]:
+def step_on_each_node(experiment: Experiment) -> tuple[str, ...]:
     """Return the beginning of a command that Slurm starts once on each node; nothing for a single node.
 
     If a task fails on one node, the tasks on the other nodes are ended. The task may use all cores of its node.

@@ -58,6 +58,8 @@ class RunFolder:
     pids = _File("pids.txt")
     output = _File(OUTPUT)
     work = _File(WORK)
+    # Written by the watchers of a run on several nodes: a folder for each node.
+    nodes = _File("nodes")
 
     def steps(self, rank: int) -> Path:
         return self.path / f"steps-rank{rank}.jsonl"

@@ -11,11 +11,12 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from orchestrator import monitors
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
@@ -49,6 +50,7 @@ from orchestrator.results.store import Store, redact_rank_files, set_record_asid
 from orchestrator.run import collect, gpu_access, reported_steps, run_files
 from orchestrator.run.collect import Findings
 from orchestrator.run.data_preparation import why_missing
+from orchestrator.run.nodes import communication, companions
 from orchestrator.run.nodes.rendezvous import meeting_point
 from orchestrator.run.training import Trained, train
 from orchestrator.run.validity import gave_up, invalid, of_gone_folder
@@ -63,6 +65,7 @@ class _Evidence:
     hint: str | None = None
     findings: Findings = field(default_factory=Findings)
     warnings: tuple[Caveat, ...] = ()
+    more_facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def run_one(run_dir: Path) -> RunRecord:
@@ -157,7 +160,7 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         settings=findings.first.get("settings") or {},
         ranks=findings.ranks,
         devices=findings.devices,
-        provenance={**facts, "worker_versions": dict(findings.first.get("versions") or {})},
+        provenance={**facts, **evidence.more_facts, "worker_versions": dict(findings.first.get("versions") or {})},
         warnings=evidence.warnings,
         beside=beside,
         beside_at_once=beside_at_once,
@@ -185,6 +188,7 @@ def _evidence(
     run_files.write(command, folder)
     taken_before, core_time_before = gpu_access.memory_taken(gpus), host_load.core_time()
     with ExitStack() as stack:
+        told = stack.enter_context(companions.accompany(experiment, folder, claim.marker))
         for _, monitor in watching:
             stack.enter_context(monitor.watch(folder.path, gpus))
         trained = train(experiment, command, folder, claim=claim, stop=stop)
@@ -205,8 +209,14 @@ def _evidence(
         verdict=judged,
         hint=hint(judged.kind, _errors_and_log(findings, folder), experiment),
         findings=replace(findings, measurements=(*findings.measurements, *of_host)),
+        more_facts={**companions.facts(folder, told), **_communication(experiment, folder)},
         warnings=(*before, *findings.warnings, *busy_host(share), *broken, *after),
     )
+
+
+def _communication(experiment: Experiment, folder: RunFolder) -> dict[str, Any]:
+    found = communication.facts(experiment, folder)
+    return {"communication": found} if found else {}
 
 
 def _judged(experiment: Experiment, folder: RunFolder, trained: Trained, findings: Findings) -> Verdict:

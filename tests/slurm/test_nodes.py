@@ -83,6 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("nodes")
     (folder / "scenarios.yaml").write_text(SCENARIOS)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200"}
+    env["GLOO_SOCKET_IFNAME"] = "lo"
     words = [sys.executable, "-m", "orchestrator", "run", "scenarios.yaml"]
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=500)
     return Made(results=folder / "results", said=done.stdout + done.stderr)
@@ -125,6 +126,17 @@ def test_a_command_of_ones_own_is_started_on_each_node_and_told_where_to_meet(ma
     assert (nodes, note) == ("2", "it's $HOME ")
     host, port = place.split(":")
     assert host and 20_000 <= int(port) < 40_100
+
+
+def test_what_each_node_is_and_how_its_clock_goes_is_recorded(made: Made) -> None:
+    provenance = made.record("own").provenance
+    assert [(one["node"], one["number"], one["gpus"]) for one in provenance["nodes"]] == [("n1", 0, []), ("n2", 1, [])]
+    assert abs(provenance["largest_clock_offset_s"]) < 1, "all nodes of the test cluster have one clock"
+    assert provenance["communication"]["GLOO_SOCKET_IFNAME"] == "lo"
+    with (made.results / "raw_summary.csv").open(newline="") as file:
+        (row,) = (row for row in csv.DictReader(file) if row["scenario"] == "own")
+    assert row["provenance_communication_GLOO_SOCKET_IFNAME"] == "lo"
+    assert row["provenance_nodes"].count(",") == 1
 
 
 def test_a_failure_on_one_node_ends_the_other(made: Made) -> None:

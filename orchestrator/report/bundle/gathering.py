@@ -57,15 +57,14 @@ def _this_user() -> Iterator[str]:
 
 
 def _hosts(value: Any) -> Iterator[str]:
-    """Yield the value of every key `host`. If this value is an object, yield the object's `name` instead.
+    """Yield the value of every key `host` or `node`. If the host is an object, yield the object's `name` instead.
 
     Search at any depth up to the limit of `files.reading`.
     """
     if isinstance(value, dict):
         host = value.get("host")
         name = host.get("name") if isinstance(host, dict) else host
-        if isinstance(name, str) and name:
-            yield name
+        yield from (word for word in (name, value.get("node")) if isinstance(word, str) and word)
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for child in children:
         yield from _hosts(child)

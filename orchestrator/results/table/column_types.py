@@ -29,7 +29,7 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "provenance_host_cpu_count": (WHOLE, "CPUs of the host."),
     "provenance_host_memory_bytes": (WHOLE, "Memory of the host."),
     "rank": (WHOLE, "`ranks.csv`: number of the training process."),
-    "host": (TEXT, "`ranks.csv`: host of the training process."),
+    "host": (TEXT, "`ranks.csv`: host of the training process. `devices.csv`: node of the GPU, if there are several."),
     "gpu": (TEXT, "`ranks.csv`, `devices.csv`: UUID of the GPU."),
     "real_tokens": (WHOLE, "`ranks.csv`: tokens of the whole run that are not padding."),
     "labelled_tokens": (WHOLE, "`ranks.csv`: tokens of the whole run that have a label."),

@@ -265,6 +265,8 @@ def _provenance(provenance: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
         elif name == "gpus" and isinstance(value, (list, tuple)):
             names = dict.fromkeys(str(gpu["name"]) for gpu in value if isinstance(gpu, Mapping) and gpu.get("name"))
             yield "provenance_gpus", ", ".join(names) or None
+        elif name == "nodes" and isinstance(value, (list, tuple)):
+            yield "provenance_nodes", ", ".join(str(one.get("host")) for one in value if isinstance(one, Mapping))
         elif isinstance(value, Mapping):
             yield from ((f"provenance_{name}_{inner}", cell(value[inner])) for inner in value)
         else:

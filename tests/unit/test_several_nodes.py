@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import socket
 from dataclasses import replace
@@ -14,6 +15,7 @@ from factories.results import experiment
 from factories.suites import EIGHT_GPUS, expanded, planned, suite
 from rich.console import Console
 
+from orchestrator import monitors
 from orchestrator.compare.comparison import Entry
 from orchestrator.compare.sides import keys
 from orchestrator.errors import ConfigError, LaunchError, SelectionError
@@ -21,10 +23,11 @@ from orchestrator.machine.provenance import Machine
 from orchestrator.plan.identity.experiment_id import Digester
 from orchestrator.plan.placement import cannot_run_here
 from orchestrator.plan.view import table
-from orchestrator.records import Device, Experiment, dump
+from orchestrator.records import Device, Experiment, RunFolder, dump
 from orchestrator.results import experiment_file
 from orchestrator.results.table.load import of_rows
 from orchestrator.results.table.rows import Row, experiment_facts
+from orchestrator.run.nodes import communication
 from orchestrator.run.nodes.rendezvous import meeting_point
 from orchestrator.trainers import get
 
@@ -203,6 +206,84 @@ def test_nodes_meet_at_the_address_of_the_first_and_a_free_port() -> None:
         meeting_point(4, allocation)
     with pytest.raises(LaunchError, match="not in a Slurm allocation"):
         meeting_point(2, {})
+
+
+def test_variables_and_log_of_nccl_are_recorded(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.stdout.write_text(
+        "n1:7:7 [0] NCCL INFO NCCL version 2.27.5+cuda12.9\n"
+        "n1:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA\n"
+        "n1:7:9 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+        "n1:7:9 [0] NCCL INFO Channel 02/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+    )
+    one = experiment(env={"NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": None, "HF_HOME": "/h"})
+    assert communication.facts(one, folder, {"NCCL_IB_HCA": "mlx5", "GLOO_SOCKET_IFNAME": "eth0"}) == {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_IB_HCA": "mlx5",
+        "nccl_version": "2.27.5+cuda12.9",
+        "transports": "NET/IB, P2P/CUMEM",
+    }
+    assert communication.facts(experiment(), RunFolder(tmp_path / "none"), {}) == {}
+
+
+# ------------------------------------------------------------------------------------------------------- monitors
+
+
+def watched(root: Path, *nodes: str, unwatched: str = "") -> Path:
+    """The folder of a run on these nodes, with samples of two GPUs on each: 4, 5, 6, 7 GB… are in use."""
+    run_dir = root / "experiments" / "x" / "runs" / "r1-t1"
+    run_dir.mkdir(parents=True)
+    one = experiment(num_gpus=2 * len(nodes), num_nodes=len(nodes), device=Device.CUDA)
+    (run_dir.parents[1] / "experiment.json").write_text(experiment_file.text_of(one))
+    for number, node in enumerate(nodes):
+        folder = run_dir / "nodes" / node
+        folder.mkdir(parents=True)
+        (folder / "node.json").write_text(json.dumps({"node": node, "number": number}))
+        folder = folder if number else run_dir
+        used = [(4 + 2 * number + place) * 10**9 for place in (0, 1)]
+        nvml = "".join(
+            f"{moment}.0,{place},uuid,GPU-{node}-{place}\n{moment}.0,{place},memory,{used[place]}\n"
+            for moment in (100, 101)
+            for place in (0, 1)
+        )
+        smi = "".join(
+            f"2026/11/25 10:00:0{second}.000, H100, {place}, {1000 * (second + number)} MiB\n"
+            for second in (0, 1)
+            for place in (0, 1)
+        )
+        if node != unwatched:
+            (folder / "samples-nvml.csv").write_text(f'time,gpu,what,value\n{nvml}# {{"cpu_s": 1.5}}\n')
+            (folder / "samples-nvidia-smi.csv").write_text(f"timestamp, name, index, memory.used [MiB]\n{smi}")
+    return run_dir
+
+
+def test_the_gpus_of_all_nodes_count(tmp_path: Path) -> None:
+    """Node b comes first in the alphabet, but its number is 1."""
+    run_dir = watched(tmp_path, "c", "b")
+    numbers = {
+        one.name: one.value for name in ("nvml", "nvidia_smi") for one in monitors.get(name).measurements(run_dir)
+    }
+    assert numbers["device_peak_used_bytes"] == 7 * 10**9
+    assert numbers["device_mean_peak_used_bytes"] == 5.5 * 10**9
+    assert numbers["monitor_cpu_s"] == 3
+    assert numbers["mem_nvidia_mem_reserved"] == 1000
+    rows = monitors.get("nvml").devices(run_dir)
+    assert [(row["gpu"], row["host"]) for row in rows] == [
+        ("GPU-c-0", "c"),
+        ("GPU-c-1", "c"),
+        ("GPU-b-0", "b"),
+        ("GPU-b-1", "b"),
+    ]
+
+
+def test_a_node_that_was_not_watched_leaves_no_number_of_the_others(tmp_path: Path) -> None:
+    """Energy of one node over the tokens of both would be half of what was used."""
+    run_dir = watched(tmp_path, "a", "b", unwatched="b")
+    for name, metric in (("nvml", "device_peak_used_bytes"), ("nvidia_smi", "mem_nvidia_mem_reserved")):
+        (number,) = monitors.get(name).measurements(run_dir)
+        assert (number.name, number.value) == (metric, None)
+        assert "the GPUs of 1 of 2 nodes were not watched" in number.why_missing
+    assert monitors.get("nvml").devices(run_dir) == []
 
 
 # --------------------------------------------------------------------------------------------------------- tables
