@@ -47,7 +47,8 @@ def main() -> None:
         for name in () if is_first else experiment.monitors:
             stack.enter_context(monitors.get(name).watch(folder, gpus))
         for _ in sys.stdin:
-            print(json.dumps({"node": node, "time": time.time()}), flush=True)
+            sys.stdout.write(json.dumps({"node": node, "time": time.time()}) + "\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":
