@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.errors import ConfigError
@@ -110,6 +110,7 @@ def test_a_wrong_site_file_is_refused_with_all_its_mistakes(tmp_path: Path, gold
 
 @pytest.mark.parametrize("key", ["partition", "account", "qos", "constraint", "gpu_type", "mem_per_gpu", "scratch"])
 @given(text=st.text(min_size=1, max_size=20))
+@example(text="-")
 def test_no_value_adds_a_line_a_quote_or_an_option_to_a_script(key: str, text: str) -> None:
     try:
         value = getattr(SiteFile(**{key: text}), key)

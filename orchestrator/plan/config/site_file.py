@@ -49,7 +49,9 @@ def _one_name(value: str) -> str:
 
 
 def _type_name(value: str) -> str:
-    return _matching(re.compile(r"[\w.-]+", re.ASCII), value, "the type in `gpu:TYPE:NUMBER` of sinfo, such as a100")
+    return _matching(
+        re.compile(r"(?!-)[\w.-]+", re.ASCII), value, "the type in `gpu:TYPE:NUMBER` of sinfo, such as a100"
+    )
 
 
 def _several_names(value: str) -> str:
