@@ -93,14 +93,11 @@ def test_a_blank_key_is_a_missing_key(tmp_path: Path) -> None:
 
 
 def test_the_file_and_the_site_have_the_same_keys_and_defaults() -> None:
-    renamed = {"time_s": "time", "max_pending_s": "max_pending"}
-    others = {"file", "poll_s", "grace_s"}
-    values = {
-        renamed.get(name, name): value for name, value in dataclasses.asdict(Site()).items() if name not in others
-    }
+    renamed = {name: name.removesuffix("_s") for name in ("time_s", "max_pending_s", "poll_s", "grace_s")}
+    values = {renamed.get(name, name): value for name, value in dataclasses.asdict(Site()).items() if name != "file"}
     assert SiteFile().model_dump() == {"executor": None, **values}
     texts = {name for name, key in SiteFile.model_fields.items() if "str" in str(key.annotation)} - {"lines"}
-    assert texts | {"time", "max_pending"} == site_file.TEXTS
+    assert texts | {"time", "max_pending", "poll", "grace"} == site_file.TEXTS
 
 
 def test_a_wrong_site_file_is_refused_with_all_its_mistakes(tmp_path: Path, golden: Golden) -> None:
