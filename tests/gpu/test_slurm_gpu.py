@@ -36,11 +36,11 @@ scenarios:
   - {framework_config: ddp, num_gpus: 2, per_device_train_batch_size: 4}
   timeout_s: 240
   arguments:
-    model_name_or_path: config:tiny-llama
+    model_name_or_path: config:llama-1b
     dtype: bfloat16
     bf16: true
     max_seq_len: 1024
-    max_steps: 500
+    max_steps: 100
     warmup_steps: 2
 """
 

@@ -125,6 +125,7 @@ class Campaign:
     cluster: Cluster
     site: Mapping[str, Any] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
+    submitters: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def results(self) -> Path:
@@ -136,7 +137,7 @@ class Campaign:
         argv = ["run", "scenarios.yaml", "--executor", "slurm", "--results", "r", "--yes", *words]
         site = json.dumps({**HASTE, **self.site})
         pipe = subprocess.PIPE
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, HERE / "with_site.py", site, *argv],
             cwd=self.folder,
             env={**os.environ, **own},
@@ -144,6 +145,8 @@ class Campaign:
             stderr=pipe,
             text=True,
         )
+        self.submitters.append(process)
+        return process
 
     def run(self, *words: str, seconds: float = 300.0) -> tuple[int, str]:
         """Run the campaign to its end, and return the exit code and all output."""

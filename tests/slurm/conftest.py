@@ -50,11 +50,15 @@ def cluster(whole_cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def campaign(cluster: Cluster, tmp_path: Path) -> Callable[..., Campaign]:
+def campaign(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., Campaign]]:
     """`campaign("quick", "sleep5", gpus="[1, 2]", pilot=3)`: a campaign of these kinds of trainings on a site with these fields."""
 
     def made(*kinds: str, gpus: object = 1, repeats: int = 1, **site: Any) -> Campaign:
         write(tmp_path, kinds, gpus=gpus, repeats=repeats)
-        return Campaign(folder=tmp_path, cluster=cluster, site=site)
+        campaigns.append(Campaign(folder=tmp_path, cluster=cluster, site=site))
+        return campaigns[-1]
 
-    return made
+    campaigns: list[Campaign] = []
+    yield made
+    for process in [process for one in campaigns for process in one.submitters if process.poll() is None]:
+        process.kill()  # of a test that failed

@@ -12,13 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster import Cluster
 
 from orchestrator.records import RunRecord, Status
 from orchestrator.results.store import Store
-
-if not os.environ.get("SLURM_CONF"):
-    pytest.skip("needs a Slurm cluster, which SLURM_CONF names", allow_module_level=True)
-pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = """\
@@ -79,11 +76,21 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(whole_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("nodes")
     (folder / "scenarios.yaml").write_text(SCENARIOS)
+<<<<<<< HEAD
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200"}
     env["GLOO_SOCKET_IFNAME"] = "lo"
+=======
+    env = {
+        **os.environ,
+        **whole_cluster.env,
+        "PYTHONPATH": str(ROOT),
+        "TUNEBENCH_CACHE": str(folder / "cache"),
+        "COLUMNS": "200",
+    }
+>>>>>>> 757add3 (The test of two nodes has the cluster of the other tests; a failed test leaves no submitter behind)
     words = [sys.executable, "-m", "orchestrator", "run", "scenarios.yaml"]
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=500)
     return Made(results=folder / "results", said=done.stdout + done.stderr)

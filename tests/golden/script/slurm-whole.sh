@@ -19,5 +19,6 @@
 module purge
 module load cuda/12.8
 
-export TMPDIR='/local/$USER scratch'
+export TMPDIR="/local/$USER scratch"
+mkdir -p "$TMPDIR"
 exec /env/bin/python -P /env/orchestrator/__main__.py run-array '/home/me/it'"'"'s here/slurm/0007' "$SLURM_ARRAY_TASK_ID"
