@@ -79,18 +79,14 @@ class Made:
 def made(whole_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("nodes")
     (folder / "scenarios.yaml").write_text(SCENARIOS)
-<<<<<<< HEAD
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200"}
-    env["GLOO_SOCKET_IFNAME"] = "lo"
-=======
     env = {
         **os.environ,
         **whole_cluster.env,
         "PYTHONPATH": str(ROOT),
         "TUNEBENCH_CACHE": str(folder / "cache"),
         "COLUMNS": "200",
+        "GLOO_SOCKET_IFNAME": "lo",
     }
->>>>>>> 757add3 (The test of two nodes has the cluster of the other tests; a failed test leaves no submitter behind)
     words = [sys.executable, "-m", "orchestrator", "run", "scenarios.yaml"]
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=500)
     return Made(results=folder / "results", said=done.stdout + done.stderr)
