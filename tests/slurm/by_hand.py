@@ -49,7 +49,7 @@ def cluster() -> Iterator[Cluster]:
 def campaign(folder: Path, on: Cluster, runs: int, **site: Any) -> Campaign:
     """Make a campaign of this number of quick runs, whose submitter notes each call of a client of Slurm."""
     write(folder, [f"quick-{number}" for number in range(runs // 10)], repeats=10)
-    one = Campaign(folder=folder, cluster=on, site={"poll_s": 30.0, "grace_s": 60.0, **site})
+    one = Campaign(folder=folder, cluster=on, site={"poll": "30s", "grace": "60s", **site})
     for client in CLIENTS:
         if shutil.which(client):
             one.fake(client, NOTE.format(client=client))
@@ -80,7 +80,7 @@ def kills(folder: Path, count: int) -> dict[str, Any]:
     """Kill the submitter at random moments, and resume its campaign each time."""
     chance, began, runs = random.Random(SEED), time.time(), 200
     with cluster() as on:
-        many = campaign(folder, on, runs, poll_s=2.0, grace_s=5.0)
+        many = campaign(folder, on, runs, poll="2s", grace="5s")
         for _ in range(count):
             process = many.begin()
             time.sleep(chance.uniform(0.5, 9.0))

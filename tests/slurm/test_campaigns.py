@@ -48,9 +48,9 @@ def test_a_prologue_that_fails_does_so_three_times(campaign: Callable[..., Campa
     assert broken.run()[0] == 1 and len(broken.batches()) == 3, "the second call repeats nothing"
 
 
-@pytest.mark.parametrize("site", [{"partition": "nowhere"}, {"qos": "x" * 9, "lines": ["--mem=9000T"]}])
+@pytest.mark.parametrize("site", [{"partition": "nowhere"}, {"qos": "unknown", "lines": ["--mem=9000T"]}])
 def test_a_refused_job_is_one_error(campaign: Callable[..., Campaign], cluster: Cluster, site: dict[str, str]) -> None:
-    refused = campaign("quick", **site, file="site.yaml")
+    refused = campaign("quick", **site)
     code, said = refused.run()
     assert (code, said.count("error:")) == (2, 1), said
     assert "error: site.yaml: Slurm refused the job: " in said and "Traceback" not in said

@@ -54,7 +54,7 @@ def test_a_cancelled_job_ends_the_call_and_the_next_call_repeats_it(
 
 
 def test_a_run_ends_before_its_allocation_does(campaign: Callable[..., Campaign]) -> None:
-    long = campaign("sleep100", time_s=60)
+    long = campaign("sleep100", time="1m")
     code, said = long.run()
     ((_, record),) = long.records().items()
     assert code == 1 and (record.status, record.kind) == ("timeout", "timeout"), said
