@@ -55,6 +55,10 @@ from orchestrator.run.nodes.rendezvous import meeting_point
 from orchestrator.run.training import Trained, train
 from orchestrator.run.validity import gave_up, invalid, of_gone_folder
 
+# A cluster that ends an allocation signals its processes one after the other. The training, or the program that searches its log,
+# may die before this process gets a signal.
+_LATE_SIGNAL_S = 2.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Evidence:
@@ -196,6 +200,9 @@ def _evidence(
     redact_rank_files(folder)
     findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus, wall_s=outcome.wall_s)
     judged = _judged(experiment, folder, trained, findings)
+    if judged.status is Status.FAILED and "slurm" in claim.details and stop.comes_within(_LATE_SIGNAL_S):
+        outcome = replace(outcome, cancelled=True)
+        judged = _judged(experiment, folder, replace(trained, outcome=outcome), findings)
     # If the instrument ran (a custom command may start it, too), it measured the wait for a core itself.
     share = None if any(worker.get("core_wait") for worker in findings.workers) else trained.core_wait_share
     of_host = (*host_load.measurements(core_time_before), *host_load.core_wait(share))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from orchestrator import trainers
@@ -18,8 +18,6 @@ from orchestrator.results import claims
 from orchestrator.run import reported_steps, run_files, watchdog
 
 _FIRST_BEAT_S = 1.0
-# Slurm signals the processes of an allocation one after the other, and the training may die before this process gets a signal.
-_LATE_SIGNAL_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,20 +61,12 @@ def train(
         finally:
             if group is not None:  # also if the run could not be started
                 group.remove()
-        if _ended_with_allocation(outcome, claim, stop):
-            outcome = replace(outcome, cancelled=True)
         make_writable(folder.path)
         if reported is not None:
             reported.finish(outcome)
         counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
         killed = counted or out_of_memory(kernel.read(), outcome, folder)
         return Trained(outcome=outcome, out_of_memory=killed, core_wait_share=core_wait.share, cut_short=cut_short)
-
-
-def _ended_with_allocation(outcome: ProcessOutcome, claim: claims.Claim, stop: StopSignals) -> bool:
-    """Return whether the training died because a cluster ends its allocation. Then this process gets the signal, too."""
-    failed = outcome.exit_code != 0 and outcome.limit is None and not outcome.cancelled
-    return failed and "slurm" in claim.details and stop.comes_within(_LATE_SIGNAL_S)
 
 
 def _time_limit(experiment: Experiment, claim: claims.Claim) -> tuple[float | None, bool]:

@@ -17,10 +17,12 @@ DYING = "import os, pathlib, signal; pathlib.Path('../dying').touch(); os.kill(o
 IN_SLURM = {"slurm": {"batch": "tb-0.0001", "element": 0, "job_id": 1, "restart": 0, "node": "n1"}}
 
 
-def ended(folder: Path, details: dict[str, object], *, signalled: bool) -> tuple[RunRecord, float]:
+def ended(
+    folder: Path, details: dict[str, object], *, signalled: bool, command: str = DYING
+) -> tuple[RunRecord, float]:
     """Run a training that dies of SIGTERM. Then send the signal to the process of the run, too."""
     store = Store.create(folder / "r", {})
-    experiment = of_command("{python}", "-c", DYING)
+    experiment = of_command("{python}", "-c", command)
     store.add([experiment])
     job = store.job(experiment.id, repeat=1, attempt=1)
     assert claims.claim(job, executor="slurm", details=details)
@@ -47,3 +49,10 @@ def test_a_run_whose_allocation_ends_is_cancelled(tmp_path: Path) -> None:
 def test_a_training_that_dies_alone_has_failed(tmp_path: Path, details: dict[str, object]) -> None:
     record, _ = ended(tmp_path, details, signalled=False)
     assert (record.status, record.kind) == ("failed", "killed")
+
+
+def test_a_run_whose_log_was_not_searched_because_its_allocation_ended_is_cancelled(tmp_path: Path) -> None:
+    """The training ended well. Its metrics are missing, because the signal ended the program that searches the log."""
+    silent = "import pathlib; pathlib.Path('../dying').touch()"
+    record, _ = ended(tmp_path, IN_SLURM, signalled=True, command=silent)
+    assert (record.status, record.kind) == ("cancelled", "cancelled")
