@@ -131,6 +131,17 @@ def test_runs_that_wait_are_planned_once(store: Store, monkeypatch: pytest.Monke
     assert not campaign.feed() and len(read) == before
 
 
+def test_an_experiment_is_read_once_for_all_submissions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100,000 experiments, 200 submissions would read ten millions."""
+    read = []
+    monkeypatch.setattr(
+        Store, "experiment", lambda self, name, known=Store.experiment: read.append(name) or known(self, name)
+    )
+    campaign = executor._Campaign([run(store, repeat) for repeat in range(1, 7)], SlurmExecutor(SITE))
+    campaign.max_array = 2
+    assert [campaign.feed() for _ in range(4)] == [True, True, True, False] and read == [BASE.id]
+
+
 def test_an_array_that_is_too_large_is_halved(store: Store, fake: Fake) -> None:
     refusal = "echo 'sbatch: error: Batch job submission failed: Job violates policy (job submit limit)' >&2; exit 1"
     fake("sbatch", f'grep -q -- "--array=0-[01]$" "${{@: -1}}" && echo 9 && exit; {refusal}')

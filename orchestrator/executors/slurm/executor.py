@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import LaunchError, NoAnswer
@@ -55,7 +56,9 @@ class SlurmExecutor:
         campaign = _Campaign(jobs, self)
         while campaign.waiting or campaign.watched:
             campaign.feed()
-            yield from campaign.look()
+            for job, state in campaign.look():
+                campaign.known.pop(job.experiment_id, None)  # its other runs are expected to take as long
+                yield job, state
             if campaign.waiting or campaign.watched:
                 time.sleep(_LOOK_AGAIN_S)
 
@@ -94,6 +97,7 @@ class _Campaign:
         self.watched: list[Watched] = []
         self.queue = Queue(site=self.site)
         self.planned: dict[Shape, list[Element]] | None = None
+        self.known: dict[str, Work] = {}
         self.submitted: Counter[Job] = Counter()
         # The number of elements that may be in the queue. It becomes smaller if Slurm accepts fewer.
         self.capacity = self.site.max_queued
@@ -130,7 +134,7 @@ class _Campaign:
         if len(self.submits) == _SUBMITS and now - self.submits[0] < _SUBMITS_IN_S:
             return False
         if self.planned is None:
-            self.planned = elements(self._works(), self.site)
+            self.planned = elements(map(self._work, self.waiting), self.site)
         count = sum(map(len, self.planned.values()))
         if room < min(count, max(1, self.capacity // 2)):
             return False  # few large arrays are better for the controller than many small ones
@@ -140,14 +144,15 @@ class _Campaign:
         shape = next(iter(self.planned))
         return self._submit(self.planned[shape][: min(room, self.max_array)])
 
-    def _works(self) -> Iterator[Work]:
-        store, took_s = Store(self.results), dict[str, list[float]]()
-        for job in self.waiting:
-            name = job.experiment_id
-            if name not in took_s:
-                records = (run.record for run in store.runs(name) if run.record)
-                took_s[name] = [record.wall_s for record in records if record.status is Status.OK]
-            yield work_of(job, store.experiment(name), took_s[name])
+    def _work(self, job: Job) -> Work:
+        """Return the run with its shape and its times. Read its experiment only once, and again after a run of it has ended."""
+        name = job.experiment_id
+        if name not in self.known:
+            store = Store(self.results)
+            records = [run.record for run in store.runs(name) if run.record]
+            took_s = [record.wall_s for record in records if record.status is Status.OK]
+            self.known[name] = work_of(job, store.experiment(name), took_s)
+        return replace(self.known[name], job=job)
 
     def _submit(self, chosen: Sequence[Element]) -> bool:
         """Write the intent, submit the script, and note Slurm's number. Return False if Slurm accepts no more jobs now."""

@@ -35,7 +35,7 @@ _CANCELLED = "its job was cancelled in Slurm before the run began"
 Marks = Mapping[int, set[Mark]]
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True, eq=False)
 class Watched:
     """A submitted element. `left` has its runs that have not ended; True means that the element may begin the run, but need not.
 
