@@ -30,7 +30,6 @@ from orchestrator.results.store import Store
 
 FOLDER = "slurm"
 _NUMBER = re.compile(r"\d{4,}")
-_MARK = re.compile(r"(?P<element>\d+)\.(?P<restart>\d+)\.(?P<event>[a-z]+)")
 _RUN = re.compile(r"(?P<id>[^/]+)/r(?P<repeat>[1-9]\d*)-t(?P<attempt>[1-9]\d*)")
 
 
@@ -40,6 +39,9 @@ class Mark(StrEnum):
     STARTED = "started"
     DONE = "done"
     STOPPED = "stopped"
+
+
+_MARK = re.compile(rf"(?P<element>\d+)\.(?P<restart>\d+)\.(?P<event>{'|'.join(Mark)})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +114,7 @@ class BatchFolder:
         with suppress(OSError):
             for entry in os.scandir(self.path / "elements"):
                 match = _MARK.fullmatch(entry.name)
-                if match and match["event"] in [*Mark]:
+                if match:
                     restarts = found.setdefault(int(match["element"]), {})
                     restarts.setdefault(int(match["restart"]), set()).add(Mark(match["event"]))
         return found
