@@ -24,7 +24,7 @@ _QUESTIONS = 5
 
 @dataclass(kw_only=True, slots=True)
 class Companions:
-    """The answers of the watchers. `offsets_s` maps a node to an offset: the time of its clock minus the time of this node's clock."""
+    """The answers of the watchers. `offsets_s` maps a node to its clock's time minus the time of this node's clock."""
 
     offsets_s: dict[str, float] = field(default_factory=dict)
 
