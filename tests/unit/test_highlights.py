@@ -540,3 +540,7 @@ def test_time_of_the_gpus_that_measured_nothing_is_told() -> None:
         f"{wall / 3600:.2g} GPU-hours; runs with more steps measure more"
     ]
     assert told(wall * 0.6) == [] and told(2 * wall) == [] and told(wall / 4, device=Device.CPU) == []
+    unsteady = Made(framework="liger", runs=[{"tokens_per_s": None, "steady_s": None, "steady_steps": None}])
+    steady = Made(runs=[{"tokens_per_s": 1.0, "steady_s": wall / 4}])
+    (text,) = [text for text in gains(steady, unsteady) if "measured nothing" in text]
+    assert f" of {wall / 3600:.2g} GPU-hours of runs with a steady state; " in text

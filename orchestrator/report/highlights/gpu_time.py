@@ -17,17 +17,22 @@ _COLUMNS = ("device", "num_gpus", "wall_s", "steady_s", "steady_steps", "steps_p
 def gpu_time(known: Known) -> Iterator[Highlight]:
     """Yield a sentence if at least LEAST of the GPU time is outside the steady state. Runs without a steady state do not count."""
     wall_hours = steady_hours = 0.0
+    left_out = False
     for device, *values in zip(*(column(known.table.runs, name) for name in _COLUMNS), strict=True):
         gpus, wall_s, steady_s, steps, steps_per_s = map(number, values)
         if steady_s is None and steps and steps_per_s:  # older records have no steady_s
             steady_s = steps / steps_per_s
-        if device == Device.CUDA.value and gpus and wall_s and steady_s is not None:
+        if device != Device.CUDA.value or not gpus or not wall_s:
+            continue
+        left_out |= steady_s is None
+        if steady_s is not None:
             wall_hours += gpus * wall_s / 3600
             steady_hours += gpus * min(steady_s, wall_s) / 3600
     share = 1 - steady_hours / wall_hours if wall_hours else 0.0
     if share >= LEAST:
         text = (
             f"{percent(share)} of the GPU time measured nothing: start-up, loading and warm-up took "
-            f"{wall_hours - steady_hours:.2g} of {wall_hours:.2g} GPU-hours; runs with more steps measure more"
+            f"{wall_hours - steady_hours:.2g} of {wall_hours:.2g} GPU-hours"
+            f"{' of runs with a steady state' if left_out else ''}; runs with more steps measure more"
         )
         yield known.sentence(HighlightKind.GAIN, text, [])
