@@ -22,7 +22,7 @@ import typer
 from orchestrator.cli import streams
 from orchestrator.cli.compare import compare
 from orchestrator.cli.console import err, say, tell
-from orchestrator.cli.doctor_monitor import doctor, monitor, run_array, run_one, site
+from orchestrator.cli.doctor_monitor import doctor, monitor, probe_node, run_array, run_one, site
 from orchestrator.cli.export_bundle import bundle, export
 from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
 from orchestrator.cli.history_rerun import history, rerun
@@ -83,6 +83,7 @@ for _name, _function in {**{one.__name__: one for one in _FUNCTIONS}, "list": li
     app.command(name=_name, cls=Command, epilog=examples(_name))(_function)
 app.command(name="run-one", hidden=True)(run_one)
 app.command(name="run-array", hidden=True)(run_array)
+app.command(name="probe-node", hidden=True)(probe_node)
 
 INTERRUPTED = 130
 # Every signal that asks to stop interrupts these commands, as Ctrl-C does. Another command is ended by the system.

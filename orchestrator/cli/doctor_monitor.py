@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
@@ -12,6 +12,9 @@ from typer import Option
 from orchestrator.cli import options, streams
 from orchestrator.cli.console import out, print_raw, tell
 from orchestrator.errors import SelectionError
+
+if TYPE_CHECKING:
+    from orchestrator.executors.slurm.cluster.probe import Probed
 
 
 class SiteAction(StrEnum):
@@ -25,18 +28,56 @@ def doctor(
     python: Annotated[
         str | None, Option(help="Interpreter of the training environment. [default: Tunebench's own]")
     ] = None,
+    executor: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="slurm: check a node of the cluster with one short job. The nodes must share the current folder.",
+        ),
+    ] = None,
 ) -> None:
     """Check what this machine can run, and say how to get what is missing."""
     from orchestrator.plan import doctor as examination
 
     if python is not None and not python.strip():
         raise SelectionError("--python is empty; give it the path of an interpreter, or leave it out")
-    findings = examination.examine(python)
+    if executor not in (None, "local", "slurm"):
+        raise SelectionError(f"--executor {executor}: only local and slurm can be checked")
+    findings = examination.of_node(_probed(python)) if executor == "slurm" else examination.examine(python)
     if as_json:
         print_raw([examination.as_json(findings)])
     else:
         out().print(examination.as_table(findings))
     raise typer.Exit(1 if any(finding.level is examination.Level.MISSING for finding in findings) else 0)
+
+
+def _probed(python: str | None) -> Probed:
+    """Ask a node of the cluster, with one short job."""
+    from orchestrator.executors.local import TUNEBENCH
+    from orchestrator.executors.slurm.cluster.probe import probe, probe_folder
+    from orchestrator.executors.slurm.site import Site
+    from orchestrator.plan.config.site_file import load_site
+
+    found = load_site(None)
+    with probe_folder(Path.cwd()) as folder:
+        tell("waiting for one job on the cluster")
+        return probe(found.site if found else Site(), folder, command=(*TUNEBENCH, "probe-node"), python=python)
+
+
+def probe_node(folder: Path, element: int) -> None:
+    """Answer the question of `tunebench doctor --executor slurm`, on a node. Its batch script starts this command."""
+    import os
+    import socket
+    from dataclasses import asdict
+
+    from orchestrator.executors.slurm.cluster import probe
+    from orchestrator.plan import doctor as examination
+
+    asked = probe.question(folder)
+    python = asked.get("python")
+    findings = examination.examine(python if isinstance(python, str) else None)
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    probe.answer(folder, asked, [asdict(finding) for finding in findings], node=node)
 
 
 def monitor(

@@ -11,10 +11,11 @@ import shutil
 import socket
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +25,9 @@ from orchestrator.machine import cgroup
 from orchestrator.machine.process import capture
 from orchestrator.machine.provenance import python_version, this_machine
 from orchestrator.plan.data import cache_folder
+
+if TYPE_CHECKING:
+    from orchestrator.executors.slurm.cluster.probe import Probed
 
 NEEDED = ("torch", "transformers", "accelerate")
 OPTIONAL = {
@@ -36,8 +40,10 @@ OPTIONAL = {
     "fms-hf-tuning": "trainer fms_hf_tuning",
 }
 SMALL_DISK_BYTES = 10 * 2**30
+CLOCK_S = 5.0
 TORCH_CHECK = (
-    "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available(), torch.cuda.device_count())"
+    "import torch; gpus = torch.cuda.is_available(); nccl = torch.cuda.nccl.version() if gpus else (); "
+    "print(torch.__version__, torch.version.cuda, gpus, torch.cuda.device_count(), '.'.join(map(str, nccl)) or '-')"
 )
 
 
@@ -72,6 +78,32 @@ def examine(python: str | None = None) -> list[Finding]:
     ]
 
 
+def of_node(probed: Probed) -> list[Finding]:
+    """Return the findings about a cluster and one of its nodes: what the node says, the folder that both share, the clocks."""
+    if probed.answer is None:
+        todo = "correct the site file (`tunebench site check`), or change to a folder that the nodes share"
+        return [_finding("job on a node", probed.problem or "no answer", todo=todo, level=Level.MISSING)]
+    return [*_of_cluster(probed, probed.answer), *map(_on_node, probed.answer.get("findings", []))]
+
+
+def _of_cluster(probed: Probed, answer: Mapping[str, Any]) -> Iterator[Finding]:
+    yield _finding(
+        "job on a node", f"{answer.get('node')} answered after {probed.took_s:.0f} s, with its wait in the queue"
+    )
+    yield _finding("shared folder", f"{Path.cwd()}: each side reads what the other writes")
+    no_links = "keep results on a file system with hard links: they decide which of two records of a run is the first"
+    works = bool(answer.get("links"))
+    yield _finding("links", "link(2) works there" if works else "link(2) fails there", todo=None if works else no_links)
+    offset_s = abs(probed.offset_s or 0.0)
+    todo = None if offset_s < CLOCK_S else "set the clocks by NTP, or the times of runs and heartbeats are wrong"
+    yield _finding("clock", f"the node's clock differs by at most {max(1.0, offset_s):.0f} s", todo=todo)
+
+
+def _on_node(told: Mapping[str, Any]) -> Finding:
+    todo = told.get("todo")
+    return Finding(name=f"node: {told['name']}", level=Level(told["level"]), found=str(told["found"]), todo=todo)
+
+
 def _finding(name: str, found: str, *, todo: str | None = None, level: Level = Level.NOTE) -> Finding:
     """Return a finding. Without `todo`, the finding is ok. With `todo`, `level` says how serious the finding is."""
     return Finding(name=name, level=level if todo else Level.OK, found=found, todo=todo)
@@ -101,12 +133,12 @@ def _packages(python: str | None) -> Iterator[Finding]:
 def _torch(python: str | None) -> Finding:
     interpreter = os.path.expanduser(python or sys.executable)
     try:
-        version, cuda, available, count = capture([interpreter, "-c", TORCH_CHECK], timeout_s=120).split()
+        version, cuda, available, count, nccl = capture([interpreter, "-c", TORCH_CHECK], timeout_s=120).split()
     except (OrchestratorError, ValueError) as error:
         text = (str(error).strip().splitlines() or ["no answer"])[-1]
         return _finding("torch runs", text, todo="repair the installation of torch", level=Level.MISSING)
     if available == "True":
-        return _finding("torch runs", f"{version}, CUDA {cuda}, {count} device(s)")
+        return _finding("torch runs", f"{version}, CUDA {cuda}, {count} device(s), NCCL {nccl}")
     todo = "install a build of torch with CUDA to use GPUs" if cuda == "None" else "torch sees no GPU: check the driver"
     return _finding("torch runs", f"{version}, CPU only", todo=todo)
 

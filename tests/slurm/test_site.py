@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -83,3 +84,22 @@ def test_variables_in_scratch_are_replaced_on_the_node(tmp_path: Path) -> None:
     subprocess.run(["sbatch", "job.sh"], cwd=tmp_path, check=True, capture_output=True)
     waited((tmp_path / "answer").exists)
     assert (tmp_path / "answer").read_text(encoding="utf-8") == f"directory:{tmp_path}/here-0\n"
+
+
+def test_doctor_asks_a_node_and_leaves_nothing_behind(in_process: Call, tmp_path: Path) -> None:
+    code, out, err = in_process("doctor", "--executor", "slurm", "--json")
+    found = {finding["name"]: finding for finding in json.loads(out)}
+    assert code == 0, err
+    assert re.match(r"n\d answered after", found["job on a node"]["found"])
+    assert found["links"]["level"] == found["clock"]["level"] == found["node: torch"]["level"] == "ok"
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("site", "said"),
+    [("partition: gone", "site.yaml: Slurm did not take the job"), ("prologue: exit 3", "without an answer")],
+)
+def test_doctor_says_why_no_node_answered(in_process: Call, tmp_path: Path, site: str, said: str) -> None:
+    (tmp_path / "site.yaml").write_text(site + "\n", encoding="utf-8")
+    code, out, err = in_process("doctor", "--executor", "slurm", "--json")
+    assert code in (1, 2) and said in out + err, out + err

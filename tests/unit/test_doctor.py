@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.executors.slurm.cluster.probe import Probed
+from orchestrator.plan.doctor import Level, of_node
+
 Call = Callable[..., tuple[int, str, str]]
 Findings = dict[str, dict[str, str | None]]
 
@@ -56,3 +59,23 @@ def test_for_people_it_is_a_table(in_process: Call) -> None:
     _, out, _ = in_process("doctor", "--python", "/nowhere/python")
     assert out.splitlines()[0].split() == ["what", "found", "to", "do"]
     assert "/nowhere/python" in out and "missing" in out
+
+
+def test_a_node_that_answered_is_said_with_its_own_findings() -> None:
+    own = {"name": "torch", "level": "missing", "found": "not installed", "todo": "install it"}
+    answer = {"node": "n7", "links": False, "findings": [own]}
+    found = {one.name: one for one in of_node(Probed(answer=answer, took_s=12.0, offset_s=-90.0))}
+    assert found["job on a node"].found.startswith("n7 answered after 12 s")
+    assert found["links"].level is Level.NOTE and "hard links" in str(found["links"].todo)
+    assert found["clock"].level is Level.NOTE and found["clock"].found.endswith("at most 90 s")
+    assert found["node: torch"].level is Level.MISSING and found["node: torch"].todo == "install it"
+
+
+def test_a_node_that_did_not_answer_is_missing_with_the_reason() -> None:
+    (found,) = of_node(Probed(answer=None, took_s=300.0, problem="the job did not answer (Slurm: PENDING, Resources)"))
+    assert found.level is Level.MISSING and "Resources" in found.found and found.todo
+
+
+def test_only_executors_that_can_be_checked_are_accepted(in_process: Call) -> None:
+    code, _, err = in_process("doctor", "--executor", "slrum")
+    assert code == 2 and "only local and slurm can be checked" in err
