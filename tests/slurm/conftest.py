@@ -25,7 +25,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker("slurm")
             if os.environ.get("TUNEBENCH_TEST_SLURM") != "1":
-                item.add_marker(pytest.mark.skip(reason="needs TUNEBENCH_TEST_SLURM=1, slurm-wlm and munge"))
+                item.add_marker(
+                    pytest.mark.skip(reason="needs TUNEBENCH_TEST_SLURM=1 and the Debian packages of tox -e slurm")
+                )
 
 
 @pytest.fixture(scope="session")
