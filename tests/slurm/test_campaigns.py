@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cluster import Campaign, Cluster
+from cluster import Campaign, Cluster, waited
 
 from orchestrator.results import claims
 
@@ -101,3 +101,16 @@ def test_a_folder_with_an_odd_name(campaign: Callable[..., Campaign], tmp_path: 
     odd = campaign("quick")
     code, said = odd.run("--results", "a b'c%j")
     assert code == 0 and (tmp_path / "a b'c%j" / "slurm" / "0001" / "element-0.log").exists(), said
+
+
+def test_a_changed_throttle_reaches_an_array_that_was_submitted(
+    campaign: Callable[..., Campaign], cluster: Cluster
+) -> None:
+    slow = campaign(*(f"sleep12-{number}" for number in range(4)), throttle=1)
+    assert slow.run("--submit-only")[0] == 0
+    waited(lambda: cluster.elements("RUNNING"))
+    assert len(cluster.elements("RUNNING")) == 1
+    slow.site = {"throttle": 4}
+    process = slow.begin()
+    waited(lambda: len(cluster.elements("RUNNING")) > 1, why="more elements run at once")
+    assert slow.end(process)[0] == 0 and len(slow.batches()) == 1

@@ -167,7 +167,10 @@ def test_a_plan_says_which_arrays_would_be_submitted(in_process: Call, file: Pat
     ]
     site.write_text(f"{SLURM}node: 4xH100\ntime: 2h\n", encoding="utf-8")
     code, out, _ = in_process("run", file, "--dry-run", "--scenario", "free")
-    assert code == 0 and "array: 1 run with 2 GPUs, in 1 allocation, time limit 02:00:00" in out.splitlines()
+    assert (
+        code == 0
+        and "array: 1 run with 2 GPUs, in 1 allocation, time limit 02:00:00, at most 4 GPU-hours" in out.splitlines()
+    )
     assert "array:" not in in_process("plan", file, "--executor", "local")[1]
 
 
@@ -177,10 +180,15 @@ def test_a_dry_run_counts_only_what_is_due_and_packs_short_runs_together(
     file.with_name("site.yaml").write_text(f"{SLURM}node: 4xH100\n", encoding="utf-8")
     planned = expand(load_suite(file), Selection(), assumed_machine("4xH100")).experiments
     one_gpu = replace(planned[0], repeats=5)
-    stored(tmp_path / "results", (one_gpu, [ended(one_gpu, 1, wall_s=30.0)]))
+    stored(tmp_path / "results", (one_gpu, [ended(one_gpu, 1)]))
     words = ("--dry-run", "--scenario", "fixed", "--num-gpus", "1", "--repeats", "5", "--results", tmp_path / "results")
     out = in_process("run", file, *words)[1]
-    assert "array: 4 runs with 1 GPU, in 1 allocation of up to 4 runs, the partition's time limit" in out.splitlines()
+    line = (
+        "array: 4 runs with 1 GPU, in 1 allocation of up to 4 runs, the partition's time limit, about 0.0139 GPU-hours"
+    )
+    assert line in out.splitlines()
+    file.with_name("site.yaml").write_text(f"{SLURM}node: 4xH100\nprice: 2.40\n", encoding="utf-8")
+    assert f"{line}, which cost 0.03" in in_process("run", file, *words)[1].splitlines()
 
 
 def test_the_commands_of_a_plan_end_with_the_batch_scripts(in_process: Call, file: Path, golden: Golden) -> None:

@@ -46,13 +46,17 @@ _MARK = re.compile(rf"(?P<element>\d+)\.(?P<restart>\d+)\.(?P<event>{'|'.join(Ma
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """An array of allocations of one shape. Each element has the runs `<experiment id>/r<repeat>-t<attempt>` in their order."""
+    """An array of allocations of one shape. Each element has the runs `<experiment id>/r<repeat>-t<attempt>` in their order.
+
+    `throttle` is the number of elements that run at once. None: no limit.
+    """
 
     name: str
     shape: Shape
     time_s: float | None
     elements: tuple[tuple[str, ...], ...]
     created_at: float
+    throttle: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +148,9 @@ def batch_folders(results: Path) -> Iterator[BatchFolder]:
         yield BatchFolder(folder / name)
 
 
-def new_batch(results: Path, shape: Shape, elements: Sequence[Sequence[Job]], *, time_s: float | None) -> BatchFolder:
+def new_batch(
+    results: Path, shape: Shape, elements: Sequence[Sequence[Job]], *, time_s: float | None, throttle: int | None = None
+) -> BatchFolder:
     """Make the folder of a new batch, and write the intent to submit it. Sync both, so that they survive a power cut."""
     folder = _next_folder(results)
     batch = Batch(
@@ -153,6 +159,7 @@ def new_batch(results: Path, shape: Shape, elements: Sequence[Sequence[Job]], *,
         time_s=time_s,
         elements=tuple(tuple(run_name(job) for job in element) for element in elements),
         created_at=time.time(),
+        throttle=throttle,
     )
     (folder.path / "elements").mkdir()
     writing.replace(folder.path / "batch.json", dump(batch))

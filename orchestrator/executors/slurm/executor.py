@@ -103,6 +103,7 @@ class _Campaign:
         self.capacity = self.site.max_queued
         self.full_until = 0.0
         self.max_array: int | None = None
+        self.throttled: set[BatchFolder] = set()
         self._attach(jobs)
 
     def _attach(self, jobs: Sequence[Job]) -> None:
@@ -159,7 +160,7 @@ class _Campaign:
         runs = [[work.job for work in element.work] for element in chosen]
         time_s = common_limit(chosen)
         with held_back():
-            folder = new_batch(self.results, chosen[0].work[0].shape, runs, time_s=time_s)
+            folder = new_batch(self.results, chosen[0].work[0].shape, runs, time_s=time_s, throttle=self.site.throttle)
             batch = folder.batch()
             assert batch is not None
             script = batch_script(batch, self.site, folder=folder.path, run_array=self.run_array)
@@ -215,6 +216,7 @@ class _Campaign:
         """Yield each run that has ended, with its state. Runs that never began wait for their next submission."""
         if self.watched:
             self.queue.ask()
+            self._throttle()
         marks = marks_of(self.watched)
         for element in self.watched[:]:
             ended, end = look(element, marks[element.folder].get(element.number, {}), self.queue)
@@ -223,6 +225,17 @@ class _Campaign:
                 yield from self._settled(element, end)
             elif not element.left:
                 self.watched.remove(element)
+
+    def _throttle(self) -> None:
+        """Apply a changed `throttle:` of the site file to the arrays that earlier calls submitted. Slurm must list them."""
+        for folder, element in {element.folder: element for element in self.watched}.items():
+            if folder in self.throttled or self.queue.row(element) is None or element.job_id is None:
+                continue
+            self.throttled.add(folder)
+            batch = folder.batch()
+            if batch is not None and batch.throttle != self.site.throttle:
+                with suppress(LaunchError):
+                    client.throttle(element.job_id, self.site.throttle or 0)
 
     def _settled(self, element: Watched, end: Word) -> Iterator[tuple[Job, JobState]]:
         self.watched.remove(element)

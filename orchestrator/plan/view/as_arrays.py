@@ -14,7 +14,7 @@ from orchestrator.executors.slurm.site import Site
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redactor
 from orchestrator.plan.view.as_commands import RUN_DIR
-from orchestrator.records import Experiment, Job
+from orchestrator.records import Device, Experiment, Job
 
 # Placeholders for what is known only when an array is submitted: its name, and its folder.
 NAME, FOLDER = "{name}", Path("{batch_dir}")
@@ -28,8 +28,8 @@ class Arrays:
     shapes: Mapping[Shape, Sequence[Element]]
 
     def lines(self) -> list[str]:
-        """Return a line for each shape: its runs, its allocations and their time limit."""
-        return [_line(shape, chosen) for shape, chosen in self.shapes.items()]
+        """Return a line for each shape: its runs, its allocations, their time limit, the GPU-hours and their price."""
+        return [_line(shape, chosen, self.site) for shape, chosen in self.shapes.items()]
 
     def scripts(self, run_array: Sequence[str] = RUN_ARRAY) -> Iterator[str]:
         """Yield for each shape a comment and the batch script of its array, with placeholders such as `{name}`."""
@@ -38,7 +38,7 @@ class Arrays:
             runs = tuple(tuple(f"{work.job.experiment_id}/{work.job.name}" for work in one.work) for one in chosen)
             batch = Batch(name=NAME, shape=shape, time_s=common_limit(chosen), elements=runs, created_at=0.0)
             script = batch_script(batch, self.site, folder=FOLDER, run_array=run_array)
-            yield f"\n# {_line(shape, chosen)}\n{redact(script)}"
+            yield f"\n# {_line(shape, chosen, self.site)}\n{redact(script)}"
 
 
 def all_runs(experiments: Iterable[Experiment]) -> list[Job]:
@@ -60,9 +60,24 @@ def arrays_of(
     return Arrays(site=site, shapes=elements(works, site))
 
 
-def _line(shape: Shape, chosen: Sequence[Element]) -> str:
+def _line(shape: Shape, chosen: Sequence[Element], site: Site) -> str:
     sizes = [len(element.work) for element in chosen]
     many = f" of up to {max(sizes)} runs" if max(sizes) > 1 else ""
     limit_s = common_limit(chosen)
     limit = "the partition's time limit" if limit_s is None else f"time limit {slurm_time(limit_s)}"
-    return f"array: {counted(sum(sizes), 'run')} with {shape}, in {counted(len(sizes), 'allocation')}{many}, {limit}"
+    runs = f"array: {counted(sum(sizes), 'run')} with {shape}, in {counted(len(sizes), 'allocation')}{many}, {limit}"
+    return runs + _gpu_hours(shape, chosen, site)
+
+
+def _gpu_hours(shape: Shape, chosen: Sequence[Element], site: Site) -> str:
+    """Return the expected GPU-hours if earlier runs show them, else the largest that the time limit allows; "" if unknown."""
+    expected = [work.expected_s for element in chosen for work in element.work]
+    limit_s = common_limit(chosen)
+    if shape.device is not Device.CUDA or (None in expected and limit_s is None):
+        return ""
+    word, seconds = (
+        ("about", sum(filter(None, expected))) if None not in expected else ("at most", (limit_s or 0.0) * len(chosen))
+    )
+    hours = seconds * shape.num_gpus / 3600
+    price = "" if site.price is None else f", which cost {hours * site.price:,.2f}"
+    return f", {word} {hours:.3g} GPU-hours{price}"
