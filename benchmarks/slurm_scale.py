@@ -232,7 +232,7 @@ def _files(results: Path, experiments: int, costs: Costs) -> None:
         "write the experiments": None,
         "list experiments/": lambda: list(os.scandir(results / "experiments")),
         "list the marks of all batches": lambda: [folder.marks() for folder in batches.batch_folders(results)],
-        "read all batches": lambda: executor._places(results),
+        "read all batches": lambda: watched.places(results),
         "read all experiments and records": store.contents,
     }.items():
         if act is not None:

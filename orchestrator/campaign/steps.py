@@ -5,7 +5,6 @@ Each step is a function. The functions are in the order of their calls. `cli` ca
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from orchestrator.campaign.memory_probe import Found, largest_batches, mark_what
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.way import AUTO, Way
 from orchestrator.errors import PreparationError, ResultsError, SelectionError
-from orchestrator.executors import LOCAL, AttachingExecutor, Executor, SlurmExecutor
+from orchestrator.executors import LOCAL, Executor, SlurmExecutor
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact_words
 from orchestrator.machine.provenance import pip_freeze
@@ -163,7 +162,7 @@ def carry_out(
         store.write("requirements.txt", pip_freeze(None))
         short = partial(_say_probe, progress)
         parallel = way.parallel or _packed(plan, store, retry=way.retry, tell=short, say=progress.say)
-        executor, retry = executors.get(way.executor, parallel, site=way.site), way.retry
+        executor, retry = executors.get(way.executor, parallel, site=way.site, say=progress.say), way.retry
         if way.submit_only and isinstance(executor, SlurmExecutor):
             progress.say(_submitted(plan, store, executor, retry=retry))
             return None
@@ -193,12 +192,12 @@ def _submitted(plan: Plan, store: Store, executor: SlurmExecutor, *, retry: Retr
 
 @contextmanager
 def _what_goes_on(executor: Executor, store: Store, say: Say) -> Iterator[None]:
-    """If the user interrupts a campaign whose jobs go on without it, say so."""
+    """If the user interrupts a campaign whose jobs may go on without it, say whether they do."""
     try:
         yield
     except KeyboardInterrupt:
-        if isinstance(executor, AttachingExecutor):
-            say(f"The submitted jobs go on. To end them: tunebench cancel {shlex.quote(str(store.root))}")
+        if isinstance(executor, SlurmExecutor):
+            say(executor.goes_on(store.root))
         raise
 
 
@@ -252,7 +251,7 @@ def find_batches(
     with events or Progress(console) as progress:
         _prepare(plan, way, progress.say)
         tell = events.on_event if events else partial(_say_probe, progress)
-        executor = executors.get(way.executor, site=way.site)
+        executor = executors.get(way.executor, site=way.site, say=progress.say)
         for found in largest_batches(plan.experiments, store=store, executor=executor, retry=way.retry, on_event=tell):
             results.append(found)
             if events:

@@ -58,7 +58,7 @@ def _tunebench(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Benchmark LLM fine-tuning: YAML scenarios in, a matrix of real training runs, a CSV report out."""
+    """Benchmark LLM fine-tuning: YAML scenarios in, a matrix of real training runs, a report out; here or on a Slurm cluster."""
 
 
 _FUNCTIONS = (

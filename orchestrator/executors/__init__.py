@@ -5,7 +5,7 @@ Other packages add executors under the entry-point group `tunebench.executors`. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from orchestrator.entry_points import Registry
 from orchestrator.executors.executor import AttachingExecutor, Executor
@@ -33,11 +33,17 @@ EXECUTORS: Mapping[str, Executor] = {LOCAL: LocalExecutor(), SLURM: SlurmExecuto
 _REGISTRY = Registry(kind=Executor, group="tunebench.executors", ours=EXECUTORS)
 
 
-def get(name: str, parallel: int = 1, *, site: Site | None = None) -> Executor:
+def get(
+    name: str,
+    parallel: int = 1,
+    *,
+    site: Site | None = None,
+    say: Callable[[str], object] = lambda sentence: None,
+) -> Executor:
     """Return the executor with this name. Raise SelectionError for an unknown name.
 
-    `local` runs up to `parallel` jobs at once. `slurm` submits them to the cluster of the site.
+    `local` runs up to `parallel` jobs at once. `slurm` submits them to the cluster of the site, and says so (`say`).
     """
     if name == LOCAL and parallel > 1:
         return LocalExecutor(parallel=parallel)
-    return SlurmExecutor(site) if name == SLURM and site is not None else _REGISTRY.get(name)
+    return SlurmExecutor(site, say=say) if name == SLURM else _REGISTRY.get(name)

@@ -19,6 +19,8 @@ from orchestrator.measure.metrics import show
 from orchestrator.records import Limit, ProcessOutcome, Status
 
 _ERROR_LINE = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<line>(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit)\b|error:).*)$")
+# Python's words for a script that does not exist.
+_NO_SCRIPT = re.compile(r"^\S+: (?P<line>can't open file .*)$", re.MULTILINE)
 _CHILD_ENDED = re.compile(
     r"(?:rank\s*:\s*(?P<rank>\d+)[^\n]*\n\s*)?exitcode\s*:\s*(?P<code>-?\d+)"
     r"|died with <?Signals\.(?P<name>SIG\w+)|returned non-zero exit status (?P<status>\d+)"
@@ -158,6 +160,8 @@ def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str
     if kind is None:
         launcher_itself = not workers and _LAUNCHER.search(log) and not _CHILD_FAILED.search(log)
         kind = "launcher" if launcher_itself else "unknown"
+    if line is None and (missing := _NO_SCRIPT.search(log)):
+        line = f"it ended with exit code {child.exit_code}: {missing['line']}"
     return kind, line or f"it ended with exit code {child.exit_code}"
 
 

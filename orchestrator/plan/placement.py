@@ -30,9 +30,14 @@ _NO_GPU = Reason(kind="no_gpu", text="no NVIDIA GPU is visible; `device: cpu` or
 
 
 def placed_on(requested: Device, num_gpus: int, machine: Machine) -> Device:
-    """Return the device of `num_gpus` processes on a node. `auto` means GPUs if the machine has enough GPUs, else CPU processes."""
+    """Return the device of `num_gpus` processes on a node. `auto` means GPUs if the machine has enough GPUs, else CPU processes.
+
+    On a cluster whose nodes have GPUs, `auto` means GPUs: a campaign on GPUs must not silently get an allocation for CPU processes.
+    """
     if requested is not Device.AUTO:
         return requested
+    if machine.site and machine.gpus:
+        return Device.CUDA
     return Device.CUDA if machine.gpus and len(machine.gpus) >= num_gpus else Device.CPU
 
 

@@ -34,7 +34,13 @@ def experiment_view(store: Store, wanted: str, *, lines: int) -> Iterator[str]:
     name = store.find(wanted)
     stored = StoredExperiment(experiment=store.experiment(name), runs=store.runs(name))
     files = _files(stored.runs[-1], lines) if stored.runs else ()
-    parts = (_command(stored.runs), _facts(stored.experiment), _runs(stored.runs), _table(stored.runs), files)
+    parts = (
+        _command(stored.runs),
+        _facts(stored.experiment, has_run=bool(stored.records)),
+        _runs(stored.runs),
+        _table(stored.runs),
+        files,
+    )
     for text in chain([stored.experiment.id], *parts):
         yield printable(redact(text))
 
@@ -52,7 +58,7 @@ def _command(runs: Sequence[StoredRun]) -> Iterator[str]:
         yield f"  starts: {line}" if starts else text.rstrip()
 
 
-def _facts(experiment: Experiment) -> Iterator[str]:
+def _facts(experiment: Experiment, *, has_run: bool) -> Iterator[str]:
     framework = experiment.framework.name if experiment.framework else "none"
     yield f"  scenario {experiment.scenario} · framework configuration {framework} · trainer {experiment.trainer}"
     nodes = f" on {experiment.num_nodes} nodes" if experiment.num_nodes > 1 else ""
@@ -65,7 +71,10 @@ def _facts(experiment: Experiment) -> Iterator[str]:
         yield f"  data {experiment.data.source} ({experiment.data_path})"
     for file, digest in experiment.sources.items():
         yield f"  file {file} (sha256 {digest}…)"
-    for label, reason in (("skipped", experiment.skip), ("cannot run here", experiment.cannot_run_here)):
+    elsewhere = (
+        None if has_run else experiment.cannot_run_here
+    )  # the machine of the last plan may not be the one of the runs
+    for label, reason in (("skipped", experiment.skip), ("cannot run here", elsewhere)):
         if reason:
             yield f"  {label} ({reason.kind}): {reason.text}"
     values = {

@@ -229,3 +229,12 @@ def test_the_launcher_of_another_node_that_srun_ended_is_not_the_cause() -> None
     )
     found = judged(outcome(1), log=log)
     assert (found.exit_code, found.cause) == (1, "ValueError: the loss is a word")
+
+
+def test_a_script_that_does_not_exist_is_named() -> None:
+    log = "/usr/bin/python3: can't open file '/work/trian.py': [Errno 2] No such file or directory\n"
+    judged_so = judged(outcome(2), log=log)
+    assert (
+        judged_so.cause
+        == "it ended with exit code 2: can't open file '/work/trian.py': [Errno 2] No such file or directory"
+    )

@@ -172,3 +172,37 @@ def test_a_submission_that_no_queue_would_take_is_an_error(store: Store, fake: F
         SlurmExecutor(replace(SITE, file="site.yaml")).submit([run(store)])
     fake("squeue", "echo 77")  # other jobs of this user fill the queue
     assert SlurmExecutor(SITE).submit([run(store)]) == (0, 1)
+
+
+def test_what_was_submitted_and_what_goes_on_is_said_truly(store: Store, fake: Fake) -> None:
+    said: list[str] = []
+    on_slurm = SlurmExecutor(SITE, say=said.append)
+    assert on_slurm.goes_on(store.root) == "No job of this campaign is in Slurm's queue."
+    on_slurm.submit([run(store)])
+    assert said == [f"submitted job 9: 1 allocation ({store.root}/slurm/0001)"]
+    assert on_slurm.goes_on(store.root).startswith("Submitted jobs go on. To wait for them, repeat the command; ")
+    next(batch_folders(store.root)).mark(0, 0, Mark.DONE)
+    assert on_slurm.goes_on(store.root) == "No job of this campaign is in Slurm's queue."
+
+
+def test_a_submission_that_slurm_did_not_confirm_is_said(store: Store, fake: Fake) -> None:
+    said: list[str] = []
+    fake(
+        "sbatch",
+        'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1',
+    )
+    on_slurm = SlurmExecutor(SITE, say=said.append)
+    on_slurm.submit([run(store)])
+    assert len(said) == 1 and said[0].startswith("Slurm did not say whether it took 1 allocation (")
+    assert on_slurm.goes_on(store.root).startswith("Slurm has not confirmed 1 submission. ")
+
+
+def test_silence_of_slurm_is_said_once(store: Store, fake: Fake) -> None:
+    said: list[str] = []
+    fake("squeue", "echo down >&2; exit 1")
+    job = run(store)
+    folder = batch(store, [job], 5)
+    claim(folder, job, 5)
+    ends_soon(job)
+    assert [job for job, _ in SlurmExecutor(SITE, say=said.append).run([job])] == [job]
+    assert len(said) == 1 and said[0].startswith("Slurm does not answer, so what it does is unknown (")

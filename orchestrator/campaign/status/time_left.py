@@ -80,13 +80,14 @@ class Expectation:
     def remaining_s(self, experiment: Experiment, *, elapsed_s: float, by_steps_s: float | None = None) -> float | None:
         """Return the seconds that a running run may still take.
 
-        If no run of the experiment has ended, return `by_steps_s`, the estimate from the run's remaining steps.
+        If no run of the experiment has ended, return `by_steps_s`, the estimate from the run's remaining steps. A run that takes
+        longer than expected may take any time.
         """
         itself = self.of_itself(experiment)
         if itself is None and by_steps_s is not None:
             return by_steps_s
         expected = itself if itself is not None else self.run_s(experiment)
-        return None if expected is None else max(0.0, expected - elapsed_s)
+        return None if expected is None or elapsed_s >= expected else expected - elapsed_s
 
 
 def _closeness(experiment: Experiment) -> Iterator[Hashable]:

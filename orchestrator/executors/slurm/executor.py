@@ -6,10 +6,11 @@ iterator, the submitted jobs go on, and the next call attaches to them. `end` ca
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +18,27 @@ from pathlib import Path
 from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.executors.local import TUNEBENCH
 from orchestrator.executors.slurm import client
-from orchestrator.executors.slurm.batches import FOLDER, Batch, BatchFolder, Mark, batch_folders, new_batch, run_name
+from orchestrator.executors.slurm.batches import BatchFolder, batch_folders, new_batch, run_name
 from orchestrator.executors.slurm.judging import Word
 from orchestrator.executors.slurm.script import batch_script
 from orchestrator.executors.slurm.shapes import Element, Shape, Work, common_limit, elements, work_of
 from orchestrator.executors.slurm.site import Site
-from orchestrator.executors.slurm.watched import Queue, Watched, look, marks_of, refuse, settle
+from orchestrator.executors.slurm.watched import (
+    Queue,
+    Watched,
+    claimed_by,
+    is_done,
+    is_over,
+    look,
+    marks_of,
+    places,
+    refuse,
+    settle,
+    watched_element,
+)
 from orchestrator.executors.slurm.worker import EXECUTOR
 from orchestrator.files import writing
+from orchestrator.files.printable_text import counted
 from orchestrator.machine.stop_signals import held_back
 from orchestrator.records import Job, JobState, Status
 from orchestrator.results import claims
@@ -42,11 +56,18 @@ _GOODBYE_S = 90.0
 
 
 class SlurmExecutor:
-    """An executor that submits its jobs to the cluster of a site."""
+    """An executor that submits its jobs to the cluster of a site. `say` gets sentences about submissions and Slurm's silence."""
 
-    def __init__(self, site: Site | None = None, *, run_array: Sequence[str] = RUN_ARRAY) -> None:
+    def __init__(
+        self,
+        site: Site | None = None,
+        *,
+        run_array: Sequence[str] = RUN_ARRAY,
+        say: Callable[[str], object] = lambda sentence: None,
+    ) -> None:
         self.site = site or Site()
         self.run_array = tuple(run_array)
+        self.say = say
         self.submits: deque[float] = deque(maxlen=_SUBMITS)
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
@@ -73,6 +94,18 @@ class SlurmExecutor:
         """Return whether a job of this executor's cluster carries out the claimed run."""
         return claim.executor == EXECUTOR and isinstance(claim.details.get("slurm"), Mapping)
 
+    def goes_on(self, results: Path) -> str:
+        """Return a sentence about the submitted jobs of a results folder, for a user who has interrupted the campaign."""
+        alive = [folder for folder in batch_folders(results) if not is_over(folder)]
+        if unknown := sum(not folder.submitted() for folder in alive):
+            return (
+                f"Slurm has not confirmed {counted(unknown, 'submission')}. The same command looks for the jobs again."
+            )
+        if not alive:
+            return "No job of this campaign is in Slurm's queue."
+        how = f"To wait for them, repeat the command; to end them: tunebench cancel {shlex.quote(str(results))}"
+        return f"Submitted jobs go on. {how}"
+
     def end(self, jobs: Sequence[Job]) -> None:
         """Cancel the elements that have these jobs, and wait until their runs have ended."""
         if not jobs:
@@ -95,7 +128,8 @@ class _Campaign:
         self.results = jobs[0].folder.results
         self.waiting: list[Job] = []
         self.watched: list[Watched] = []
-        self.queue = Queue(site=self.site)
+        self.say = executor.say
+        self.queue = Queue(site=self.site, say=executor.say)
         self.planned: dict[Shape, list[Element]] | None = None
         self.known: dict[str, Work] = {}
         self.submitted: Counter[Job] = Counter()
@@ -108,15 +142,15 @@ class _Campaign:
 
     def _attach(self, jobs: Sequence[Job]) -> None:
         """Find the elements that earlier calls submitted: the element that claimed a run, or else the last one that has it."""
-        places, folders = _places(self.results)
+        by_run, folders = places(self.results)
         found: dict[tuple[str, int], Watched] = {}
         marks = {folder: folder.marks() for folder in folders}
         for job in jobs:
-            element = _claimed_by(job, folders)
-            if element is None and (place := places.get(run_name(job))):
+            element = claimed_by(job, folders)
+            if element is None and (place := by_run.get(run_name(job))):
                 folder, number = place
-                if not _is_done(marks[folder].get(number, {})):
-                    element = _watched(folder, number, folders[folder])
+                if not is_done(marks[folder].get(number, {})):
+                    element = watched_element(folder, number, folders[folder])
             if element is None:
                 self.waiting.append(job)
                 continue
@@ -169,7 +203,7 @@ class _Campaign:
             if not self._accepted(folder, len(runs)):
                 return False
             for number, jobs in enumerate(runs):
-                element = _watched(folder, number, batch)
+                element = watched_element(folder, number, batch)
                 element.left = dict.fromkeys(jobs, False)
                 self.watched.append(element)
         sent = {job for jobs in runs for job in jobs}
@@ -183,9 +217,15 @@ class _Campaign:
 
         If sbatch does not answer, the job may exist: the queue shows it later by its name.
         """
+        what = f"{counted(count, 'allocation')} ({folder.path})"
         try:
-            folder.note_submitted(client.submit(folder.script))
-        except NoAnswer:
+            job_id = client.submit(folder.script)
+            folder.note_submitted(job_id)
+            self.say(f"submitted job {job_id}: {what}")
+        except NoAnswer as error:
+            self.say(
+                f"Slurm did not say whether it took {what}: {error}; if squeue does not show the job, it is submitted again"
+            )
             return True
         except LaunchError as error:
             with suppress(OSError):
@@ -253,40 +293,3 @@ class _Campaign:
                 cause = f"its job ended {times} before the run began; the last time, {end.cause}"
                 refuse(element, job, Word(status=Status.FAILED, kind="launcher", cause=cause))
                 yield job, claims.state(job.run_dir)
-
-
-def _places(results: Path) -> tuple[dict[str, tuple[BatchFolder, int]], dict[BatchFolder, Batch]]:
-    """Return two mappings: run → the folder of its last batch and its element, and folder → batch."""
-    places: dict[str, tuple[BatchFolder, int]] = {}
-    folders: dict[BatchFolder, Batch] = {}
-    for folder in batch_folders(results):
-        batch = folder.batch()
-        if batch is not None:
-            folders[folder] = batch
-            if not folder.is_cancelled():
-                places.update({run: (folder, number) for number, runs in enumerate(batch.elements) for run in runs})
-    return places, folders
-
-
-def _claimed_by(job: Job, folders: Mapping[BatchFolder, Batch]) -> Watched | None:
-    """Return the element that claimed the run, also if its batch does not list this attempt, or if the batch's folder is gone."""
-    claim = claims.read_claim(job.run_dir)
-    details = claim.details.get("slurm") if claim else None
-    if claim is None or not isinstance(details, Mapping):
-        return None
-    name, number, job_id = (details.get(key) for key in ("batch", "element", "job_id"))
-    if not (isinstance(name, str) and isinstance(number, int) and isinstance(job_id, int)):
-        return None
-    named = [folder for folder, batch in folders.items() if batch.name == name]
-    folder = named[0] if named else BatchFolder(job.folder.results / FOLDER / "gone")
-    return Watched(folder=folder, name=name, number=number, job_id=job_id, since=claim.claimed_at, begun=True)
-
-
-def _is_done(marks: Mapping[int, set[Mark]]) -> bool:
-    return bool(marks) and Mark.DONE in marks[max(marks)]
-
-
-def _watched(folder: BatchFolder, number: int, batch: Batch) -> Watched:
-    submitted = folder.submitted()
-    job_id, since = (submitted.job_id, submitted.at) if submitted else (None, batch.created_at)
-    return Watched(folder=folder, name=batch.name, number=number, job_id=job_id, since=since)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from orchestrator.errors import LaunchError
 from orchestrator.executors.slurm import client
-from orchestrator.executors.slurm.batches import BatchFolder, Mark
+from orchestrator.executors.slurm.batches import FOLDER, Batch, BatchFolder, Mark, batch_folders
 from orchestrator.executors.slurm.client import Row
 from orchestrator.executors.slurm.judging import Word, has_ended, is_normal, is_waiting, word
 from orchestrator.executors.slurm.site import Site
@@ -61,6 +62,7 @@ class Queue:
     """The last answer of squeue. `asked_at` is its time, 0 before the first answer; `silent` counts the calls without one since."""
 
     site: Site
+    say: Callable[[str], object] = lambda sentence: None
     rows: dict[tuple[str, int, int], Row] = field(default_factory=dict)
     asked_at: float = 0.0
     next_at: float = 0.0
@@ -73,9 +75,13 @@ class Queue:
             return
         try:
             rows = client.queue()
-        except LaunchError:
+        except LaunchError as error:
+            if not self.silent:
+                self.say(f"Slurm does not answer, so what it does is unknown ({error}); trying again")
             self.silent += 1
         else:
+            if self.silent:
+                self.say("Slurm answers again")
             self.silent, self.asked_at = 0, began
             self.rows = {(row.name, row.job_id, row.element): row for row in rows}
         pause_s = min(_LONGEST_PAUSE_S, self.site.poll_s * 2 ** min(self.silent, 10))
@@ -210,3 +216,46 @@ def _log_end(element: Watched) -> str:
 def marks_of(elements: Iterable[Watched]) -> dict[BatchFolder, dict[int, dict[int, set[Mark]]]]:
     """Return the marks of each batch that has one of these elements. One listing for each batch."""
     return {folder: folder.marks() for folder in {element.folder for element in elements}}
+
+
+def places(results: Path) -> tuple[dict[str, tuple[BatchFolder, int]], dict[BatchFolder, Batch]]:
+    """Return two mappings: run → the folder of its last batch and its element, and folder → batch."""
+    places: dict[str, tuple[BatchFolder, int]] = {}
+    folders: dict[BatchFolder, Batch] = {}
+    for folder in batch_folders(results):
+        batch = folder.batch()
+        if batch is not None:
+            folders[folder] = batch
+            if not folder.is_cancelled():
+                places.update({run: (folder, number) for number, runs in enumerate(batch.elements) for run in runs})
+    return places, folders
+
+
+def claimed_by(job: Job, folders: Mapping[BatchFolder, Batch]) -> Watched | None:
+    """Return the element that claimed the run, also if its batch does not list this attempt, or if the batch's folder is gone."""
+    claim = claims.read_claim(job.run_dir)
+    details = claim.details.get("slurm") if claim else None
+    if claim is None or not isinstance(details, Mapping):
+        return None
+    name, number, job_id = (details.get(key) for key in ("batch", "element", "job_id"))
+    if not (isinstance(name, str) and isinstance(number, int) and isinstance(job_id, int)):
+        return None
+    named = [folder for folder, batch in folders.items() if batch.name == name]
+    folder = named[0] if named else BatchFolder(job.folder.results / FOLDER / "gone")
+    return Watched(folder=folder, name=name, number=number, job_id=job_id, since=claim.claimed_at, begun=True)
+
+
+def is_done(marks: Mapping[int, set[Mark]]) -> bool:
+    return bool(marks) and Mark.DONE in marks[max(marks)]
+
+
+def watched_element(folder: BatchFolder, number: int, batch: Batch) -> Watched:
+    submitted = folder.submitted()
+    job_id, since = (submitted.job_id, submitted.at) if submitted else (None, batch.created_at)
+    return Watched(folder=folder, name=batch.name, number=number, job_id=job_id, since=since)
+
+
+def is_over(folder: BatchFolder) -> bool:
+    """Return whether every element of a batch has marked its end. A damaged batch is over."""
+    batch, marks = folder.batch(), folder.marks()
+    return batch is None or all(is_done(marks.get(number, {})) for number in range(len(batch.elements)))
