@@ -21,6 +21,7 @@ class Made:
     warnings: tuple[Caveat, ...] = ()
     model: str = "config:llama-1b"
     num_gpus: int = 1
+    num_nodes: int = 1
     scenario: str = "full"
     arguments: Mapping[str, str] = field(default_factory=dict)
     sets: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +34,9 @@ class Made:
     @property
     def id(self) -> str:
         given = "".join(f"-{name}{value}" for name, value in {**self.arguments, **self.sources}.items())
-        return f"{self.scenario}-{self.model.replace('/', '-').replace(':', '-')}.{self.framework}.gpus{self.num_gpus}{given}"
+        nodes = f".nodes{self.num_nodes}" if self.num_nodes > 1 else ""
+        model = self.model.replace("/", "-").replace(":", "-")
+        return f"{self.scenario}-{model}.{self.framework}.gpus{self.num_gpus}{nodes}{given}"
 
 
 def made_table(*cells: Made) -> ResultsTable:
@@ -49,6 +52,7 @@ def _rows(one: Made) -> list[rows.Row]:
         scenario=one.scenario,
         model=one.model,
         num_gpus=one.num_gpus,
+        num_nodes=one.num_nodes,
         device=one.device,
         global_batch=one.global_batch,
         framework=one.framework and Framework(name=one.framework, digest=one.framework, arguments=dict(one.sets)),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, variance
+from typing import Any
 
 import pytest
 from factories.results import BASE, ended
@@ -499,6 +500,116 @@ def test_a_fixed_batch_in_all_scales_beside_a_fixed_batch_a_device() -> None:
     (text,) = [text for text in gains(*cells) if "ideal scaling" in text]
     assert text.startswith("baseline on llama-1b, batch/device 2: 2 GPUs with batch/device 1 40.0 %"), text
     assert ", 2 GPUs 80.0 %" in text
+
+
+def test_several_nodes_scale_from_one_node_of_as_many_gpus() -> None:
+    cells = [
+        Made(num_gpus=8, num_nodes=nodes, runs=[{"tokens_per_s_per_gpu": speed}])
+        for nodes, speed in ((2, 90.0), (1, 100.0))
+    ]
+    assert gains(*cells) == ["baseline on llama-1b: 8 GPUs on 2 nodes 90.0 % of ideal scaling from 8 GPUs"]
+
+
+# ------------------------------------------------------------------------- a count that is slower than its neighbours
+
+
+def counts(*of: tuple[int, int, Sequence[float]], **same: Any) -> list[Made]:
+    """Cells of these GPUs, nodes, and speeds per GPU of the runs."""
+    return [
+        Made(num_gpus=gpus, num_nodes=nodes, runs=[{"tokens_per_s_per_gpu": speed} for speed in runs], **same)
+        for gpus, nodes, runs in of
+    ]
+
+
+def dips(*cells: Made) -> list[str]:
+    return [text for text in gains(*cells) if " per GPU " in text or " per process " in text]
+
+
+SLOWER, FASTER = (82.0, 82.5, 81.5), (98.0, 98.5, 97.5)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (
+            counts((1, 1, BASELINE), (2, 1, BASELINE), (4, 1, SLOWER), (8, 1, FASTER), framework="ddp"),
+            "ddp on llama-1b: 4 GPUs are 18 % slower (0.82×, 0.80 to 0.84) per GPU than 2 GPUs, "
+            "and 16 % slower (0.84×, 0.83 to 0.85) than 8 GPUs",
+        ),
+        (
+            counts((2, 1, [100.0]), (4, 1, [82.0]), (8, 1, [98.0])),
+            "baseline on llama-1b: 4 GPUs ran at 0.82× (one run each) the speed per GPU of 2 GPUs, "
+            "and at 0.84× (one run each) that of 8 GPUs",
+        ),
+        (
+            counts((4, 1, BASELINE), (8, 1, SLOWER), (16, 2, FASTER)),
+            "baseline on llama-1b: 8 GPUs are 18 % slower (0.82×, 0.80 to 0.84) per GPU than 4 GPUs, "
+            "and 16 % slower (0.84×, 0.83 to 0.85) than 16 GPUs on 2 nodes",
+        ),
+        (
+            counts((8, 1, BASELINE), (8, 2, SLOWER), (8, 4, FASTER)),
+            "baseline on llama-1b: 8 GPUs on 2 nodes are 18 % slower (0.82×, 0.80 to 0.84) per GPU than 8 GPUs, "
+            "and 16 % slower (0.84×, 0.83 to 0.85) than 8 GPUs on 4 nodes",
+        ),
+        (
+            counts((4, 1, BASELINE), (8, 1, BASELINE), (8, 2, SLOWER), (16, 2, FASTER), (16, 4, FASTER)),
+            "baseline on llama-1b: 8 GPUs on 2 nodes are 18 % slower (0.82×, 0.80 to 0.84) per GPU than 4 GPUs, "
+            "and 16 % slower (0.84×, 0.83 to 0.85) than 16 GPUs on 4 nodes",
+        ),
+        (
+            counts((1, 1, [100.0]), (2, 1, [80.0]), (3, 1, [100.0]), (4, 1, [80.0]), (5, 1, [90.0]), device=Device.CPU),
+            "baseline on llama-1b: 2 CPU processes ran at 0.80× (one run each) the speed per process of 1 CPU process, "
+            "and at 0.80× (one run each) that of 3 CPU processes; 4 CPU processes ran at 0.80× (one run each) the speed per "
+            "process of 3 CPU processes, and at 0.89× (one run each) that of 5 CPU processes",
+        ),
+    ],
+    ids=["several runs", "single runs", "a full node and two nodes", "nodes", "GPUs per node", "two counts"],
+)
+def test_a_count_that_is_slower_than_its_neighbours(cells: list[Made], expected: str) -> None:
+    assert dips(*cells) == [expected]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        counts((2, 1, BASELINE), (4, 1, SLOWER)),
+        counts((2, 1, [100.0]), (4, 1, [92.0]), (8, 1, [100.0])),
+        counts((2, 1, BASELINE), (4, 1, (60.0, 82.0, 110.0)), (8, 1, FASTER)),
+        counts((2, 1, (100.0, 100.001)), (4, 1, (99.0, 99.001)), (8, 1, (100.0, 100.001))),
+        [
+            *counts((2, 1, BASELINE), (8, 1, FASTER)),
+            *counts((4, 1, SLOWER), warnings=(Caveat(kind=CaveatKind.CONTAMINATED, detail="python (1234)"),)),
+        ],
+        [*counts((2, 1, BASELINE), (8, 1, FASTER)), *counts((4, 1, SLOWER), framework="other")],
+    ],
+    ids=[
+        "two counts",
+        "single runs differ little",
+        "wide",
+        "less than compare counts",
+        "in doubt",
+        "another framework",
+    ],
+)
+def test_no_count_is_slower_without_a_clear_difference_to_both_neighbours(cells: list[Made]) -> None:
+    assert dips(*cells) == []
+
+
+def test_slower_counts_of_many_configurations_are_bounded() -> None:
+    cells = [
+        one for n in range(6) for one in counts((2, 1, [100.0]), (4, 1, [80.0 - n]), (8, 1, [100.0]), framework=f"f{n}")
+    ]
+    found = dips(*cells)
+    assert [text[:2] for text in found] == ["f5", "f4", "f3", "f2", "2 "]
+    assert found[-1] == "2 more configurations with a count that is slower per GPU than both neighbouring counts"
+
+
+@given(st.lists(st.lists(st.floats(1.0, 1000.0), min_size=1, max_size=4), min_size=3, max_size=6), st.booleans())
+@settings(deadline=None)
+def test_a_monotone_series_has_no_slower_count(runs: list[list[float]], falls: bool) -> None:
+    order = sorted(runs, key=lambda some: fmean(map(math.log, some)), reverse=falls)
+    nodes = [1, 1, 1, 2, 4, 8]
+    assert dips(*counts(*((2**at, nodes[at], some) for at, some in enumerate(order)))) == []
 
 
 def test_no_results_are_no_findings() -> None:

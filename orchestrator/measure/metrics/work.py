@@ -76,8 +76,8 @@ COMPARISON = (
     _share(
         "scaling_efficiency",
         "scaling",
-        "tokens_per_s_per_gpu ÷ tokens_per_s_per_gpu of the same cell with the smallest number of GPUs.",
-        source="the table: experiments that differ only in GPUs",
+        "tokens_per_s_per_gpu ÷ tokens_per_s_per_gpu of the same cell with the fewest GPUs on the fewest nodes.",
+        source="the table: experiments that differ only in GPUs and nodes",
         leaves_out="The global batch grows with the number of GPUs unless it is fixed.",
         where=Where.FIRST | Where.PAGE,
         order=120,

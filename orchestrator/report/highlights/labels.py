@@ -46,7 +46,7 @@ class Names:
 
     def where(self, row: int) -> str:
         """Return the model and the number of processes: `llama-1b at 2 GPUs`, or the scenario if there is no model."""
-        preposition = "with" if self._device[row] == Device.CPU.value else "at"
+        preposition = "with" if self.is_cpu(row) else "at"
         model = self._model[row] if self._model[row] != NO_MODEL else one_line(self._scenario[row])
         return f"{model} {preposition} {self.processes(row)}"
 
@@ -61,7 +61,7 @@ class Names:
 
         `axis` are the columns in which the two sides differ.
         """
-        preposition = "with" if self._device[row] == Device.CPU.value else "at"
+        preposition = "with" if self.is_cpu(row) else "at"
         model = "" if _MODEL in axis or self._model[row] == NO_MODEL else self._model[row]
         processes = "" if _GPUS in axis else self.processes(row)
         where = f" {preposition} ".join(filter(None, (model, processes))) or str(self._scenario[row])
@@ -107,12 +107,14 @@ class Names:
         """Return the whole name: `liger on llama-1b at 2 GPUs`."""
         return self._subject(row, self.place(row))
 
+    def is_cpu(self, row: int) -> bool:
+        return self._device[row] == Device.CPU.value
+
     def processes(self, row: int) -> str:
         count = int(number(self._gpus[row]) or 1)
-        is_cpu = self._device[row] == Device.CPU.value
         nodes = int(number(self._nodes[row]) or 1)
         where = f" on {nodes} nodes" if nodes > 1 else ""
-        return (counted(count, "CPU process", "CPU processes") if is_cpu else counted(count, "GPU")) + where
+        return (counted(count, "CPU process", "CPU processes") if self.is_cpu(row) else counted(count, "GPU")) + where
 
     def _rest(self, row: int, without: Sequence[str] = ()) -> list[str]:
         arguments = self._arguments[row]

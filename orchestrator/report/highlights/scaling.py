@@ -1,14 +1,16 @@
-"""Sentences about scaling: speed per GPU, compared with the same configuration at its smallest GPU count."""
+"""Sentences about scaling: speed per GPU, compared with the smallest count of a configuration, and with neighbouring counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.intervals import Ratio, ratio
+from orchestrator.measure.metrics import METRICS
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known
-from orchestrator.report.highlights.wording import efficiency
-from orchestrator.results.table.aggregate import PER_GPU, Cell, scaling_bases
+from orchestrator.report.highlights.wording import change, direction, efficiency, factor
+from orchestrator.results.table.aggregate import PER_GPU, Cell, scaling_bases, scaling_groups, size
 from orchestrator.results.table.axes import arguments_of
 from orchestrator.results.table.baseline import ok_runs
 from orchestrator.results.table.column_choice import Numbers, column
@@ -17,8 +19,28 @@ from orchestrator.results.table.load import ResultsTable
 MOST_SCALING = 4
 _FACTS = (
     *("results", "id", "scenario", "model_name_or_path", "device", "trainer", "python", "data", "framework_config"),
-    *("num_gpus", "global_batch", "sources"),
+    *("num_gpus", "num_nodes", "global_batch", "sources"),
 )
+# A series with each number of GPUs on the fewest nodes fills one node, and goes on with several nodes.
+_FEWEST_NODES = "fewest nodes"
+# All counts of a series have the same value of one of these functions.
+_SERIES: tuple[Callable[[int, int], Hashable], ...] = (
+    lambda gpus, nodes: ("nodes", nodes),
+    lambda gpus, nodes: ("GPUs per node", gpus / nodes),
+    lambda gpus, nodes: ("GPUs", gpus),
+    lambda gpus, nodes: _FEWEST_NODES,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Dip:
+    """A row that is slower per GPU than its neighbours in a series: the rows `smaller` and `larger`, and the ratios to them."""
+
+    row: int
+    smaller: int
+    larger: int
+    to_smaller: Ratio
+    to_larger: Ratio
 
 
 def scaling(known: Known) -> Iterator[Highlight]:
@@ -49,15 +71,80 @@ def _unlike(known: Known, row: int, base: int) -> str:
     return f" with {', '.join(different)}" if different else ""
 
 
+def dips(known: Known) -> Iterator[Highlight]:
+    """Yield a sentence for each configuration with a count that is clearly slower per GPU than both neighbouring counts.
+
+    A count is a number of GPUs or of nodes. The largest difference comes first.
+    """
+    cells, measured, told = _as_cells(known.table), ok_runs(known.table, (PER_GPU,)), set[int]()
+    places = {id(cell): row for row, cell in enumerate(cells)}
+    found: list[list[_Dip]] = []
+    for group in scaling_groups(cells):
+        sizes = {places[id(cell)]: size(cell) for cell in group}
+        series = _series({row: one for row, one in sizes.items() if PER_GPU in measured[row]})
+        by_row = {dip.row: dip for rows in series for dip in _dips(known, measured, rows) if dip.row not in told}
+        told |= by_row.keys()
+        found += [[by_row[row] for row in sorted(by_row, key=sizes.__getitem__)]] if by_row else []
+    found.sort(key=lambda some: min(round(dip.to_smaller.value, 3) for dip in some))
+    for some in found[:MOST_SCALING]:
+        text = f"{known.names.cell(some[0].row)}: {'; '.join(_dip(known, dip) for dip in some)}"
+        rows = [row for dip in some for row in (dip.row, dip.smaller, dip.larger)]
+        yield known.sentence(HighlightKind.GAIN, text, rows)
+    rest = found[MOST_SCALING:]
+    if rest:
+        text = f"{counted(len(rest), 'more configuration')} with a count that is slower per GPU than both neighbouring counts"
+        yield known.sentence(HighlightKind.GAIN, text, [dip.row for some in rest for dip in some])
+
+
+def _series(sizes: Mapping[int, tuple[int, int]]) -> Iterator[list[int]]:
+    """Yield the rows of each series of at least three counts, the smallest count first. The sizes are GPUs and nodes."""
+    order = sorted(sizes, key=lambda row: sizes[row])
+    for key in _SERIES:
+        groups: dict[Hashable, list[int]] = {}
+        for row in order:
+            groups.setdefault(key(*sizes[row]), []).append(row)
+        for name, rows in groups.items():
+            counts = 1 if name == _FEWEST_NODES else 2
+            first = {sizes[row][:counts]: row for row in reversed(rows)}
+            if len(first) > 2:
+                yield [first[count] for count in sorted(first)]
+
+
+def _dips(known: Known, measured: Sequence[Mapping[str, Sequence[float]]], rows: Sequence[int]) -> Iterator[_Dip]:
+    for smaller, row, larger in zip(rows, rows[1:], rows[2:], strict=False):
+        to_smaller, to_larger = (ratio(measured[other][PER_GPU], measured[row][PER_GPU]) for other in (smaller, larger))
+        is_told = _is_clearly_slower(to_smaller) and _is_clearly_slower(to_larger)
+        if is_told and not known.in_doubt(row, smaller) and not known.in_doubt(row, larger):
+            yield _Dip(row=row, smaller=smaller, larger=larger, to_smaller=to_smaller, to_larger=to_larger)
+
+
+def _is_clearly_slower(speed: Ratio) -> bool:
+    """Return whether the interval excludes 1, and the difference is as large as `compare` demands.
+
+    Between single runs, the difference is at least ONE_RUN_EFFECT.
+    """
+    return direction(speed) < 0 and speed.value < 1 - METRICS[PER_GPU].min_effect
+
+
+def _dip(known: Known, dip: _Dip) -> str:
+    each = "process" if known.names.is_cpu(dip.row) else "GPU"
+    smaller, larger = known.names.processes(dip.smaller), known.names.processes(dip.larger)
+    here = f"{known.names.processes(dip.row)}{_unlike(known, dip.row, dip.smaller)}"
+    if dip.to_smaller.interval is None or dip.to_larger.interval is None:  # the sentence states what single runs did
+        first, second = factor(dip.to_smaller), factor(dip.to_larger)
+        return f"{here} ran at {first} the speed per {each} of {smaller}, and at {second} that of {larger}"
+    return f"{here} are {change(dip.to_smaller)} per {each} than {smaller}, and {change(dip.to_larger)} than {larger}"
+
+
 def scalings(table: ResultsTable) -> Iterator[tuple[int, int, Ratio]]:
     """Yield three values: the row of the smallest GPU count, the row of a larger count, and the ratio of their speeds per GPU."""
     cells = _as_cells(table)
     places, numbers = {id(cell): row for row, cell in enumerate(cells)}, Numbers(table.experiments)
-    runs = ok_runs(table, (PER_GPU,))
+    measured = ok_runs(table, (PER_GPU,))
     bases = ((row, places[id(base)]) for row, base in enumerate(scaling_bases(cells)) if base is not None)
     for row, base in sorted(bases, key=lambda pair: numbers("num_gpus", pair[0]) or 0):
-        if row != base and PER_GPU in runs[row] and PER_GPU in runs[base]:
-            yield base, row, ratio(runs[base][PER_GPU], runs[row][PER_GPU])
+        if row != base and PER_GPU in measured[row] and PER_GPU in measured[base]:
+            yield base, row, ratio(measured[base][PER_GPU], measured[row][PER_GPU])
 
 
 def _as_cells(table: ResultsTable) -> list[Cell]:

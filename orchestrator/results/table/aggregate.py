@@ -92,19 +92,35 @@ def compared(cells: Sequence[Cell]) -> Iterator[dict[str, Value]]:
 
 
 def scaling_bases(cells: Sequence[Cell]) -> list[Cell | None]:
-    """Return for each experiment the base of its scaling: the same experiment with the fewest GPUs, or None.
+    """Return for each experiment the base of its scaling: the same experiment with the fewest GPUs on the fewest nodes, or None.
 
     The base has the same batch per device. If there is no such experiment, the base has the same global batch.
     """
-    bases: list[Cell | None] = [None] * len(cells)
-    for key in (_global_batch, _arguments):  # bases found by the second key override those found by the first
-        keys = list(map(key, cells))
+    bases: dict[int, Cell] = {}
+    for group in reversed(scaling_groups(cells)):  # the groups of the same batch per device are the last, and override
+        smallest = min(group, key=size)
+        bases.update((id(cell), smallest) for cell in group)
+    return [bases.get(id(cell)) for cell in cells]
+
+
+def scaling_groups(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Return the groups of experiments that differ only in their numbers of GPUs and nodes; each has at least two such sizes.
+
+    First come the groups of the same batch per device, then those of the same global batch. An experiment can be in both.
+    """
+    found: list[list[Cell]] = []
+    for key in (_arguments, _global_batch):
         groups: dict[Hashable, list[Cell]] = defaultdict(list)
-        for cell_key, cell in zip(keys, cells, strict=True):
-            groups[cell_key].append(cell)
-        smallest = {k: min(group, key=_gpus) for k, group in groups.items() if len(set(map(_gpus, group))) > 1}
-        bases = [smallest.get(k, base) for k, base in zip(keys, bases, strict=True)]
-    return bases
+        for cell in cells:
+            groups[key(cell)].append(cell)
+        found += (group for group in groups.values() if len(set(map(size, group))) > 1)
+    return found
+
+
+def size(cell: Cell) -> tuple[int, int]:
+    """Return the number of GPUs on all nodes, and the number of nodes."""
+    gpus, nodes = (cell.facts.get(name) for name in ("num_gpus", "num_nodes"))
+    return gpus if isinstance(gpus, int) else 1, nodes if isinstance(nodes, int) else 1
 
 
 def _facts(cell: Cell, names: Sequence[str]) -> tuple[Value, ...]:
@@ -223,11 +239,6 @@ def _arguments(cell: Cell) -> Hashable:
 def _global_batch(cell: Cell) -> Hashable:
     rest = frozenset((name, value) for name, value in cell.arguments.items() if name not in _BATCH)
     return _facts(cell, _FRAMEWORK_FACTS), rest, cell.facts.get("global_batch") or cell.facts.get("id")
-
-
-def _gpus(cell: Cell) -> int:
-    count = cell.facts.get("num_gpus")
-    return count if isinstance(count, int) else 1
 
 
 def _number(cell: Cell, name: str) -> float | None:

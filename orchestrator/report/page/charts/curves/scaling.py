@@ -44,6 +44,8 @@ def scaling(cells: Sequence[Cell], facet: str) -> Chart:
     """Return the chart of speed over GPU counts, relative to ideal scaling from the smallest count, and in tokens per second."""
     views = []
     for panel, part in by_panel([cell for cell in cells if EFFICIENCY in cell.numbers]).items():
+        if len(gpu_counts(part)) == 1:  # only the number of nodes varies
+            continue
         names = list(dict.fromkeys(cell.name for cell in part))
         for word, view in ((SHARE, _share_view), (ABSOLUTE, _absolute_view)):
             for stretch, drawn in in_stretches(names, LINES):
