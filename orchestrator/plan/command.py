@@ -35,7 +35,10 @@ _FSDP_ON_CPU = Reason(kind="fsdp_on_cpu", text="FSDP needs GPUs; with CPU proces
 _FLASH = ("flash_attention_2", "flash_attention_3")
 _PLAIN = ("MULTI_GPU", "NO", "MULTI_CPU")
 _FSDP = "FSDP"
-_FOR_SHARDING = frozenset({"fsdp_config", "parallelism_config"})
+_MESH = "parallelism_config"
+# The two sizes of hybrid shards. The number of replicas may be the word `num_nodes`.
+REPLICAS, SHARDS, NODES = "parallelism_config_dp_replicate_size", "parallelism_config_dp_shard_size", "num_nodes"
+_FOR_SHARDING = frozenset({"fsdp_config", _MESH})
 
 # Tunebench decides these settings. The port is an option of the command. An environment variable lists the GPUs;
 # `gpu_ids` would override it.
@@ -158,6 +161,11 @@ def accelerate_config(experiment: Experiment) -> str:
     settings["distributed_type"] = distributed_type(experiment)
     if settings["distributed_type"] != _FSDP:
         settings = {key: value for key, value in settings.items() if key not in _FOR_SHARDING}
+    elif replicas(experiment) == 1:
+        settings.pop(_MESH, None)
+    else:
+        sizes = {REPLICAS: replicas(experiment), SHARDS: experiment.num_gpus // replicas(experiment)}
+        settings[_MESH] = {**settings[_MESH], **sizes}
     settings |= {
         "compute_environment": "LOCAL_MACHINE",
         "machine_rank": 0,
@@ -183,6 +191,16 @@ def distributed_type(experiment: Experiment) -> str:
     return _FSDP if _requested_type(experiment) == _FSDP else "MULTI_GPU"
 
 
+def replicas(experiment: Experiment) -> int:
+    """Return the number of replicas between which FSDP averages gradients. Each replica is divided into shards.
+
+    It is 1 without hybrid shards. Hybrid shards on one node are plain FSDP, so several nodes can be compared with one node.
+    """
+    section = experiment.accelerate.get(_MESH)
+    value = section.get(REPLICAS) if isinstance(section, Mapping) else None
+    return experiment.num_nodes if value == NODES else value if isinstance(value, int) else 1
+
+
 def plan_problems(experiment: Experiment) -> Reason | None:
     """Return the reason why this combination of settings can't work on any machine, or None."""
     return _model_problem(experiment) or _distribution_problem(experiment) or _cpu_problem(experiment)
@@ -202,7 +220,23 @@ def _distribution_problem(experiment: Experiment) -> Reason | None:
     if requested != _FSDP:
         text = f"distributed_type {requested} is not supported; use MULTI_GPU (DDP) or FSDP"
         return Reason(kind="unsupported_distribution", text=text)
-    return _FSDP_ON_CPU if experiment.device is Device.CPU else None
+    return _FSDP_ON_CPU if experiment.device is Device.CPU else _replicas_problem(experiment)
+
+
+def _replicas_problem(experiment: Experiment) -> Reason | None:
+    """Return the reason why accelerate would refuse hybrid shards, or None."""
+    count, gpus = replicas(experiment), experiment.num_gpus
+    version = (experiment.accelerate.get("fsdp_config") or {}).get("fsdp_version")
+    if count == 1:
+        return None
+    if str(version) != "2":
+        return Reason(kind="replicas_of_fsdp_1", text=f"{REPLICAS} needs FSDP version 2; write fsdp_version: 2")
+    if gpus % count:
+        return Reason(kind="replicas", text=f"num_gpus {gpus} is not divisible by {count} replicas ({REPLICAS})")
+    if gpus == count:
+        text = f"each of {count} replicas has a single GPU, so nothing is sharded; use more GPUs, or ddp"
+        return Reason(kind="replicas", text=text)
+    return None
 
 
 def _cpu_problem(experiment: Experiment) -> Reason | None:

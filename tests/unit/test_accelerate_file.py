@@ -9,7 +9,8 @@ import pytest
 import yaml
 from factories.cases import cases, text
 
-from orchestrator.plan.config.accelerate_file import FSDP, OVERRIDDEN, TOP, check
+from orchestrator.plan.command import REPLICAS, SHARDS
+from orchestrator.plan.config.accelerate_file import FSDP, OVERRIDDEN, PARALLELISM, TOP, check
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,3 +43,5 @@ def test_the_table_holds_accelerate_s_own_keys() -> None:
     assert theirs >= OVERRIDDEN
     flags = {action.dest for action in launch.launch_command_parser()._actions if action.dest.startswith("fsdp_")}
     assert flags <= set(FSDP)
+    sizes = {action.dest for action in launch.launch_command_parser()._actions if action.dest.endswith("p_size")}
+    assert sizes | {REPLICAS, SHARDS} == set(PARALLELISM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,11 +14,15 @@ from factories import results
 
 from orchestrator.errors import SelectionError
 from orchestrator.plan import command as launcher
+from orchestrator.plan.command import REPLICAS
 from orchestrator.records import Command, CustomCommand, Device, Experiment, Framework, Measure, Script
 from orchestrator.trainers.instrumented import FILE_NAME, single_file
 
 ROOT = Path(__file__).resolve().parents[2]
 FSDP = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_reshard_after_forward": True}}
+
+
+HSDP = yaml.safe_load((ROOT / "frameworks" / "hsdp.yaml").read_text())["accelerate"]
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -69,6 +74,7 @@ CASES: Mapping[str, dict[str, Any]] = {
     "nodes-cuda-2x4": {"num_gpus": 8, "num_nodes": 2},
     "nodes-cpu-2x1": {"num_gpus": 2, "num_nodes": 2, "device": Device.CPU},
     "nodes-fsdp-2x4": {"num_gpus": 8, "num_nodes": 2, "accelerate": FSDP},
+    "nodes-hsdp-2x4": {"num_gpus": 8, "num_nodes": 2, "accelerate": HSDP},
     "custom-direct-nodes": {
         "trainer": "custom",
         "num_gpus": 8,
@@ -142,6 +148,34 @@ def test_one_process_is_never_wrapped() -> None:
     assert "fsdp_config" not in settings
 
 
+def test_hybrid_shards_on_one_node_are_plain_shards() -> None:
+    """So the scaling over nodes has a base, and it is the row of `fsdp`."""
+    plain = {name: value for name, value in HSDP.items() if name != "parallelism_config"}
+    hybrid, sharded = (launcher.accelerate_config(experiment(accelerate=one, num_gpus=8)) for one in (HSDP, plain))
+    assert hybrid == sharded
+    assert plain == yaml.safe_load((ROOT / "frameworks" / "fsdp.yaml").read_text())["accelerate"]
+
+
+def test_accelerate_reads_the_sizes_of_hybrid_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its launcher takes them from the file, and its processes from the variables of the launcher."""
+    launch = pytest.importorskip("accelerate.commands.launch")
+    from accelerate import ParallelismConfig
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    one = experiment(accelerate=HSDP, num_gpus=8, num_nodes=2)
+    (tmp_path / "accelerate.yaml").write_text(launcher.accelerate_config(one))
+    words = ["--config_file", str(tmp_path / "accelerate.yaml"), "--main_process_port", "29500", "train.py"]
+    args, *_ = launch._validate_launch_command(launch.launch_command_parser().parse_args(words))
+    for name, value in prepare_multi_gpu_env(args).items():
+        if name.startswith(("PARALLELISM_", "FSDP_", "ACCELERATE_USE_")):
+            monkeypatch.setenv(name, value)
+    mesh = ParallelismConfig()
+    assert (mesh.dp_replicate_size, mesh.dp_shard_size, mesh.total_size) == (2, 4, 8)
+    assert mesh.fsdp_dim_names == ["dp_replicate", "dp_shard_cp"]
+    assert os.environ["ACCELERATE_USE_PARALLELISM_CONFIG"] == "true"
+    assert os.environ["FSDP_VERSION"] == "2"
+
+
 def test_a_file_of_the_reference_is_overridden_where_we_know_better() -> None:
     theirs = {"num_processes": 8, "gpu_ids": "0,1", "main_process_port": 29500, "machine_rank": 1, "use_cpu": True}
     settings = yaml.safe_load(launcher.accelerate_config(experiment(accelerate=theirs, num_gpus=2)))
@@ -170,6 +204,12 @@ def test_a_users_output_folder_is_not_taken() -> None:
         ({"accelerate": FSDP, "num_gpus": 2, "device": Device.CPU}, "fsdp_on_cpu"),
         ({"arguments": {"fsdp": "True"}, "num_gpus": 2, "device": Device.CPU}, "fsdp_on_cpu"),
         ({"accelerate": FSDP, "device": Device.CPU}, None),
+        ({"accelerate": HSDP, "num_gpus": 2}, None),
+        ({"accelerate": HSDP, "num_gpus": 8, "num_nodes": 2}, None),
+        ({"accelerate": HSDP, "num_gpus": 2, "num_nodes": 2}, "replicas"),
+        ({"accelerate": {**FSDP, "parallelism_config": {REPLICAS: 4}}, "num_gpus": 8}, None),
+        ({"accelerate": {**FSDP, "parallelism_config": {REPLICAS: 4}}, "num_gpus": 6}, "replicas"),
+        ({"accelerate": {**HSDP, "fsdp_config": None}, "num_gpus": 8, "num_nodes": 2}, "replicas_of_fsdp_1"),
         ({"accelerate": {"distributed_type": "DEEPSPEED"}, "num_gpus": 2}, "unsupported_distribution"),
         ({"accelerate": {"distributed_type": False}, "num_gpus": 2}, None),
         ({"device": Device.CPU, "arguments": {"attn_implementation": "flash_attention_2"}}, "flash_attention_on_cpu"),

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from orchestrator.plan.command import NODES, REPLICAS, SHARDS
+
 Path = tuple[str, ...]
 
 # The values of these keys in the file are ignored, because every run gets its own values.
@@ -102,13 +104,24 @@ FP8: Table = {
     "fp8_override_linear_precision": WORDS,
 }
 
-SECTIONS: Mapping[str, Table] = {"fsdp_config": FSDP, "dynamo_config": DYNAMO, "fp8_config": FP8}
+# Hybrid shards (FSDP 2). `command` replaces `num_nodes` by the number of nodes, and computes the number of shards.
+PARALLELISM: Table = {
+    REPLICAS: Kind(types=(int,), words=(NODES,), text=f"a number of replicas, or {NODES}"),
+    SHARDS: WHOLE,
+    **{
+        f"parallelism_config_{short}_size": Kind(words=("1",), text=f"1, because {name} parallelism is not supported")
+        for short, name in (("tp", "tensor"), ("cp", "context"), ("sp", "sequence"))
+    },
+}
+
+SECTIONS: Mapping[str, Table] = {
+    **{"fsdp_config": FSDP, "dynamo_config": DYNAMO, "fp8_config": FP8, "parallelism_config": PARALLELISM}
+}
 
 _UNSUPPORTED: Mapping[str, str] = {
     "deepspeed_config": "DeepSpeed is not supported; use distributed_type MULTI_GPU (DDP) or FSDP",
     "megatron_lm_config": "Megatron-LM is not supported; use distributed_type MULTI_GPU (DDP) or FSDP",
     "mpirun_config": "MPI is not supported, because every run is on one machine; remove this key",
-    "parallelism_config": "tensor and context parallelism are not supported; remove this key",
     **dict.fromkeys(
         ("command_file", "commands", "tpu_name", "tpu_vm", "tpu_zone"), "TPU pods are not supported; remove this key"
     ),
@@ -152,7 +165,7 @@ def _table_problems(mapping: Mapping[Any, Any], table: Table, path: Path) -> Ite
 
 def _prefix(path: Path) -> str:
     """Return the prefix that accelerate adds to the keys of a section: `fsdp_` for `fsdp_config`."""
-    return path[0].removesuffix("config") if path else ""
+    return path[0].removesuffix("config") if path and path[0] != "parallelism_config" else ""
 
 
 def _fits(value: object, kind: Kind) -> bool:
@@ -179,7 +192,13 @@ def _unknown(name: str, table: Table, path: Path) -> str:
 
 
 def _version_problems(mapping: Mapping[Any, Any]) -> Iterator[tuple[Path, str]]:
-    """Yield each setting that the chosen version of FSDP refuses. With such a setting, accelerate would fail in every rank."""
+    """Yield a number of replicas below 1, and each setting that the chosen version of FSDP refuses.
+
+    With such a setting, accelerate would fail in every rank.
+    """
+    replicas = (mapping.get("parallelism_config") or {}).get(REPLICAS)
+    if isinstance(replicas, int) and replicas < 1:
+        yield ("parallelism_config", REPLICAS), f"{REPLICAS}: {replicas} is invalid; write 1 or more, or {NODES}"
     section = "fsdp_config"
     settings = {f"fsdp_{str(key).removeprefix('fsdp_')}": value for key, value in (mapping.get(section) or {}).items()}
     prefetch, reshard = "fsdp_forward_prefetch", "fsdp_reshard_after_forward"

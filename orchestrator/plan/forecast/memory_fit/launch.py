@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.plan.command import distributed_type
+from orchestrator.plan.command import distributed_type, replicas
 from orchestrator.plan.forecast.memory_fit.read_argument import is_off, plain, word
 from orchestrator.plan.forecast.memory_fit.shapes import ModelShape, NotKnown
 from orchestrator.records import Experiment
@@ -55,6 +55,8 @@ def parallelism_of(experiment: Experiment) -> Parallelism:
         raise NotKnown("DeepSpeed" if requested == "DEEPSPEED" else f"distributed_type {requested}")
     if distributed_type(experiment) != "FSDP":
         return Parallelism.DDP
+    if replicas(experiment) > 1:
+        raise NotKnown("hybrid shards")
     settings = fsdp_settings(experiment)
     if str(settings.get("fsdp_version", "1")) != "2":
         raise NotKnown("FSDP 1")
