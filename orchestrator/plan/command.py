@@ -234,7 +234,7 @@ def _replicas_problem(experiment: Experiment) -> Reason | None:
     if gpus % count:
         return Reason(kind="replicas", text=f"num_gpus {gpus} is not divisible by {count} replicas ({REPLICAS})")
     if gpus == count:
-        text = f"each of {count} replicas has a single GPU, so nothing is sharded; use more GPUs, or ddp"
+        text = f"each of {count} replicas has a single GPU, so nothing is sharded; use more GPUs per replica, or ddp"
         return Reason(kind="replicas", text=text)
     return None
 

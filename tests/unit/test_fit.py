@@ -44,6 +44,7 @@ from models import count_parameters, load_config
 from transformers import Adafactor, AutoConfig, AutoModelForCausalLM
 
 from orchestrator.errors import SelectionError
+from orchestrator.plan.command import REPLICAS
 from orchestrator.plan.forecast.memory_fit import (
     Estimate,
     Fit,
@@ -427,6 +428,7 @@ NOT_KNOWN: list[tuple[dict[str, Any], str]] = [
     ({"model": "config:granite-3-2b", "use_liger_kernel": True}, "Liger for this model, or Liger with float32"),
     ({"processes": 2, "accelerate": {"distributed_type": "DEEPSPEED"}}, "DeepSpeed"),
     ({"processes": 2, "accelerate": {"distributed_type": "FSDP"}}, "FSDP 1"),
+    ({"processes": 4, "accelerate": {**FSDP, "parallelism_config": {REPLICAS: 2}}}, "hybrid shards"),
     ({"processes": 2, "accelerate": FSDP}, "FSDP without autocast; write bf16: true"),
     (
         {

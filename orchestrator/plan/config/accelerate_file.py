@@ -121,7 +121,7 @@ SECTIONS: Mapping[str, Table] = {
 _UNSUPPORTED: Mapping[str, str] = {
     "deepspeed_config": "DeepSpeed is not supported; use distributed_type MULTI_GPU (DDP) or FSDP",
     "megatron_lm_config": "Megatron-LM is not supported; use distributed_type MULTI_GPU (DDP) or FSDP",
-    "mpirun_config": "MPI is not supported, because every run is on one machine; remove this key",
+    "mpirun_config": "MPI is not supported, because accelerate starts the processes; remove this key",
     **dict.fromkeys(
         ("command_file", "commands", "tpu_name", "tpu_vm", "tpu_zone"), "TPU pods are not supported; remove this key"
     ),
