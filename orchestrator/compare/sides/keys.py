@@ -79,14 +79,17 @@ def exact(value: Value) -> str | None:
 def core(sides: Sequence[Sequence[Entry]]) -> tuple[str, ...]:
     """Return the names that pair entries of these sides.
 
-    These are names of Tunebench or of the reference. Each of them is known for every entry.
+    These are names of Tunebench or of the reference. Each of them is known for every entry. The number of nodes is one of them only
+    if an entry has several.
     """
     entries = [(entry, cells(entry)) for side in sides for entry in side]
     if not entries:
         return ()
+    unused = () if any(NODES in known for _, known in entries) else (NODES,)
 
     def everywhere(names: Iterable[str]) -> tuple[str, ...]:
-        return tuple(name for name in names if all(is_known(name, entry, known) for entry, known in entries))
+        used = (name for name in names if name not in unused)
+        return tuple(name for name in used if all(is_known(name, entry, known) for entry, known in entries))
 
     if everywhere((FULLNAME,)):
         return (FULLNAME,)
