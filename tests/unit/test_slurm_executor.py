@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 from factories.results import BASE, record_of
 
+from orchestrator.campaign.cancel import End, cancel
+from orchestrator.campaign.status.cluster_queue import ClusterQueue
 from orchestrator.errors import LaunchError
 from orchestrator.executors.slurm import executor
 from orchestrator.executors.slurm.batches import FOLDER, BatchFolder, Mark, batch_folders, new_batch
 from orchestrator.executors.slurm.executor import SlurmExecutor
+from orchestrator.executors.slurm.in_queue import in_queue
 from orchestrator.executors.slurm.shapes import shape_of
 from orchestrator.executors.slurm.site import Site
-from orchestrator.records import Job, JobState
+from orchestrator.records import Job, JobState, Status
 from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
 
@@ -206,3 +209,46 @@ def test_silence_of_slurm_is_said_once(store: Store, fake: Fake) -> None:
     ends_soon(job)
     assert [job for job, _ in SlurmExecutor(SITE, say=said.append).run([job])] == [job]
     assert len(said) == 1 and said[0].startswith("Slurm does not answer, so what it does is unknown (")
+
+
+def test_cancel_ends_a_run_that_waits_and_leaves_the_others_of_its_allocation(store: Store, fake: Fake) -> None:
+    other = replace(BASE, id="other-000000000000")
+    store.add([other])
+    waiting, stays = run(store), store.job(other.id, repeat=1, attempt=1)
+    batch(store, [waiting, stays], 5)
+    batch(store, [run(store, 2)], 6)
+    answers = {answer.job: str(answer) for answer in cancel(store, [BASE.id])}
+    assert answers == {job: f"{BASE.id} {job.name}: cancelled before it began" for job in (waiting, run(store, 2))}
+    assert [record.status for job in answers if (record := store.run(job).record)] == [Status.CANCELLED] * 2
+    assert claims.state(stays.run_dir) is JobState.PENDING
+    (line,) = calls(store, "scancel")  # the other allocation still has a run
+    assert line.endswith(".0002")
+
+
+def test_cancel_asks_slurm_to_end_the_element_of_a_running_run(store: Store, fake: Fake) -> None:
+    job = run(store)
+    folder = batch(store, [job], 5, Mark.STARTED)
+    claim(folder, job, 5)
+    ends_soon(job)
+    (answer,) = cancel(store, [])
+    assert answer.end is End.ENDED and "after" in answer.text
+    fake("scancel", "echo unreachable >&2; exit 1")
+    again = run(store, 2)
+    claim(batch(store, [again], 6, Mark.STARTED), again, 6)
+    (answer,) = cancel(store, [])
+    assert answer.end is End.REFUSED and "unreachable" in answer.text
+
+
+def test_the_jobs_in_the_queue_are_counted_by_state_and_reason(store: Store, fake: Fake) -> None:
+    name = batch(store, [run(store)], 5).batch()
+    assert name is not None
+    rows = [f"5|0|RUNNING|None|2026-11-25T10:00:00|{name.name}"]
+    rows += [f"5|{n}|PENDING|Priority|2026-11-25T1{n}:00:00|{name.name}" for n in (2, 1)]
+    rows += [f"5|3|COMPLETED|None|N/A|{name.name}", "7|0|PENDING|Resources|N/A|of-another-campaign"]
+    fake("squeue", "printf '%s\\n' " + " ".join(f"'{row}'" for row in rows))
+    assert [*map(str, in_queue(store.root))] == [
+        "1 running",
+        "2 pending (Priority), the first is expected to start at 2026-11-25T11:00:00",
+    ]
+    fake("squeue", "echo down >&2; exit 1")
+    assert "unknown: squeue" in ClusterQueue(store.root)()[0]

@@ -86,13 +86,12 @@ def probe(site: Site, folder: Path, *, command: Sequence[str], python: str | Non
     began = time.monotonic()
     try:
         client.submit(script)
+        return _awaited(folder, name, nonce, began)
     except LaunchError as error:
         where = f"{site.file}: " if site.file else ""
         text = f"{where}Slurm did not take the job: {error}; `tunebench site check` shows what the cluster has"
         raise LaunchError(text) from error
-    try:
-        return _awaited(folder, name, nonce, began)
-    finally:
+    finally:  # also if Slurm did not answer, because the job may exist
         with suppress(LaunchError):
             client.cancel(name)
 
