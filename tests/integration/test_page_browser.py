@@ -34,7 +34,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 IN_CI = bool(os.environ.get("CI"))
 CHARTS = ("throughput", "why", "memory", "tradeoff", "scaling", "steps", "devices", "energy", "time", "balance")
 WIDE, PHONE = {"width": 1400, "height": 900}, {"width": 390, "height": 844}
-USABLE_S, PATIENCE_MS = 5.0, 90_000
+NO_SLOWER, PATIENCE_MS = 2.5, 90_000
 
 
 @pytest.fixture(scope="module")
@@ -528,37 +528,39 @@ def computed() -> dict[int, float]:
     return found
 
 
-def fastest_of_three(use: Callable[[], float]) -> float:
-    """Seconds of the fastest of at most three uses; the first that is within `USABLE_S` is enough.
+def times_as_long(use: Callable[[int], float], many: int, few: int) -> float:
+    """How many times as long a use of a page of `many` experiments takes as one of `few`; each the fastest of three, in turn.
 
-    What else this machine does can only make a page slower.
+    A ratio, since the same page takes 3 s on one machine and 7 s on another; what else a machine does only makes a page slower.
     """
-    took = use()
-    for _ in range(2):
-        took = took if took < USABLE_S else min(took, use())
-    return took
+    turns = [(use(few), use(many)) for _ in range(3)]
+    return min(large for _, large in turns) / min(small for small, _ in turns)
 
 
-def test_a_thousand_experiments_are_there_within_five_seconds(browser: Browser, tmp_path: Path) -> None:
-    chosen = list(made_campaigns.experiments(batches=range(1, 10)))[:1000]
-    root = with_page(made_campaigns.campaign(tmp_path / "results", chosen, series=40))
-    assert (root / "report.html").stat().st_size < 15_000_000
+def test_a_thousand_experiments_are_as_quick_to_use_as_twenty(browser: Browser, tmp_path: Path) -> None:
+    every = list(made_campaigns.experiments(batches=range(1, 10)))
+    pages = {n: with_page(made_campaigns.campaign(tmp_path / f"of-{n}", every[:n], series=40)) for n in (20, 1000)}
+    assert (pages[1000] / "report.html").stat().st_size < 15_000_000
 
-    def use() -> float:
-        watch = Watch()
-        with opened(browser, root) as (page, seen):
-            page.locator("#experiments tbody tr.row").nth(49).wait_for()
+    def use(experiments: int) -> float:
+        watch, chosen = Watch(), every[:experiments]
+        with opened(browser, pages[experiments]) as (page, seen):
+            page.locator("#experiments tbody tr.row").nth(19).wait_for()
             page.locator("#chart-throughput").evaluate("chart => chart.scrollIntoView()")
             page.locator("#chart-throughput .main-svg").first.wait_for()
             page.get_by_label("Filter").fill("liger")
             page.get_by_role("button", name="tok/s", exact=True).click()
             fastest = numbers(column(page, "tok/s"))
             took = watch.seconds()
-            assert page.locator("#count").inner_text() == f"{sum('liger' in one.id for one in chosen)} of 1,000 rows"
+            assert (
+                page.locator("#count").inner_text()
+                == f"{sum('liger' in one.id for one in chosen)} of {experiments:,} rows"
+            )
             assert fastest == sorted(fastest, reverse=True)
-            page.get_by_role("button", name="Next").click()
-            assert page.locator("#place").inner_text().startswith("51–")
+            if experiments > 50:
+                page.get_by_role("button", name="Next").click()
+                assert page.locator("#place").inner_text().startswith("51–")
             assert seen.wrong == []
         return took
 
-    assert fastest_of_three(use) < USABLE_S
+    assert times_as_long(use, 1000, 20) < NO_SLOWER
