@@ -1,0 +1,41 @@
+"""A software environment: the request that a YAML file writes, and what an experiment needs to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvironmentRequest:
+    """The content of a software environment, as it was asked for. `machine.environments` builds it.
+
+    `requirements` and `constraints` are lines as in pip's files. `lock` is the text of a lock file, instead of requirements. `folders`
+    maps the absolute path of each local package to a digest of its content. `python` is the absolute path of the interpreter that
+    the environment is made with. `indexes` are addresses of package indexes; the first replaces the default index. `existing` is
+    an interpreter of the user that is used as it is; then the other fields are empty.
+    """
+
+    name: str
+    requirements: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    lock: str | None = None
+    folders: Mapping[str, str] = field(default_factory=dict)
+    python: str | None = None
+    find_links: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+    existing: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """The software environment of an experiment.
+
+    `request` is the digest of what was asked for. `lock` is the digest of the packages that were installed for it (None: not yet
+    built). `interpreter` is the absolute path of its Python; it is a path, so it is not part of the experiment's identity.
+    """
+
+    name: str
+    request: str
+    lock: str | None = None
+    interpreter: str
