@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from orchestrator.plan.config import Scenario, Suite, argument_text, argument_texts
 from orchestrator.plan.config.check import COUNTS
-from orchestrator.plan.config.value_types import Comparison, comparison, number
+from orchestrator.plan.config.keys.value_types import Comparison, comparison, number
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import local_model
 from orchestrator.records import Framework, Reason, Text

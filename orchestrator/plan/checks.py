@@ -26,7 +26,7 @@ from orchestrator.plan.config import Scenario, argument_text, own_script
 from orchestrator.plan.config.argument_text import as_yaml
 from orchestrator.plan.config.check import COUNTS
 from orchestrator.plan.config.frameworks import members
-from orchestrator.plan.config.value_types import comparison, number
+from orchestrator.plan.config.keys.value_types import comparison, number
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import published_models
 from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text

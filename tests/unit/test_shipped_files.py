@@ -11,7 +11,9 @@ from configs import CONFIGS
 from jsonschema import Draft202012Validator
 
 from orchestrator.machine.provenance import this_machine
-from orchestrator.plan.config import file_keys, load_suite, read_document
+from orchestrator.plan.config import load_suite, read_document
+from orchestrator.plan.config.keys import file_keys, scenario_keys
+from orchestrator.plan.config.keys.model import Model
 from orchestrator.plan.config.starter_file import write_starter
 from orchestrator.plan.expand import expand
 from orchestrator.plan.selection import parse_selection
@@ -95,11 +97,12 @@ def test_an_editor_finds_no_mistake_in_the_starter_and_finds_one_in_a_wrong_file
         assert not schema.is_valid({**starter, "scenarios": [{**first, **wrong}]}), wrong
 
 
-MODELS = [found for found in vars(file_keys).values() if isinstance(found, type) and issubclass(found, file_keys.Model)]
+KEYS = {**vars(file_keys), **vars(scenario_keys)}
+MODELS = [found for found in KEYS.values() if isinstance(found, type) and issubclass(found, Model)]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
-def test_every_key_of_a_file_is_described(model: type[file_keys.Model]) -> None:
+def test_every_key_of_a_file_is_described(model: type[Model]) -> None:
     """In a table of keys, as `key`, or in an example, as key: value."""
     page = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
     assert [key for key in model.model_fields if not re.search(rf"`{key}`|^[^\n#]*\b{key}:", page, re.MULTILINE)] == []

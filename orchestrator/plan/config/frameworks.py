@@ -20,8 +20,8 @@ from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.accelerate_file import merged
 from orchestrator.plan.config.argument_text import argument_texts, as_yaml, canonical
 from orchestrator.plan.config.check import check, misplaced
-from orchestrator.plan.config.file_keys import FrameworkContents, FrameworkEntry, FrameworkFile
-from orchestrator.plan.config.value_types import JOIN
+from orchestrator.plan.config.keys.file_keys import FrameworkContents, FrameworkEntry, FrameworkFile
+from orchestrator.plan.config.keys.value_types import JOIN
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
 from orchestrator.records import Device, Framework, Text
 from orchestrator.trainers import TRAINERS, Trainer, load_problems

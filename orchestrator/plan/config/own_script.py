@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from orchestrator.errors import suggestion
-from orchestrator.plan.config.file_keys import Scenario
+from orchestrator.plan.config.keys.scenario_keys import Scenario
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.records import Script, Text, as_items
 from orchestrator.trainers.script import may_name_file

@@ -13,8 +13,9 @@ from typing import Any
 from orchestrator.errors import Problem, suggestion
 from orchestrator.plan.config.argument_text import shown
 from orchestrator.plan.config.check import COUNTS, SCENARIO_ONLY, check, misplaced
-from orchestrator.plan.config.file_keys import Scenario, SuiteFile
 from orchestrator.plan.config.frameworks import members
+from orchestrator.plan.config.keys.file_keys import SuiteFile
+from orchestrator.plan.config.keys.scenario_keys import Scenario
 from orchestrator.plan.config.own_script import contradictions
 from orchestrator.plan.config.yaml_file import Document, YamlPath
 

@@ -2,7 +2,7 @@
 
 `load_site` finds and reads the file. Its values are written into batch scripts, so a value that could add a line or an option to a
 script is refused. Nothing in the file enters an experiment's id. This module has no `from __future__ import annotations`, as
-`file_keys`. It loads the executors only if there is a site to read.
+`scenario_keys`. It loads the executors only if there is a site to read.
 """
 
 import os
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from orchestrator.errors import ConfigError, OrchestratorError, Problem
-from orchestrator.plan.config import value_types
 from orchestrator.plan.config.check import check
-from orchestrator.plan.config.file_keys import Model
+from orchestrator.plan.config.keys import value_types
+from orchestrator.plan.config.keys.model import Model
+from orchestrator.plan.config.keys.value_types import Whole
 from orchestrator.plan.config.suite import Suite
-from orchestrator.plan.config.value_types import Whole
 from orchestrator.plan.config.yaml_file import Document, read_document
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from orchestrator.files.reading import resolved
 from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.argument_text import argument_texts
 from orchestrator.plan.config.check import check, misplaced
-from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
 from orchestrator.plan.config.frameworks import (
     FrameworkSource,
     are_plugin_files,
@@ -29,6 +28,8 @@ from orchestrator.plan.config.frameworks import (
     load_frameworks,
     members,
 )
+from orchestrator.plan.config.keys.file_keys import DataProcessing, SuiteFile
+from orchestrator.plan.config.keys.scenario_keys import Scenario
 from orchestrator.plan.config.scenario_checks import MODEL, across, unknown_frameworks, without_broken, wrong_models
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
 from orchestrator.records import Framework, Text

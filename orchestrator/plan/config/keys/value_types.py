@@ -70,7 +70,7 @@ def _zip(value: Any) -> Any:
     return tuple(groups)
 
 
-def _environment(value: Any) -> Any:
+def _variables(value: Any) -> Any:
     """Return the variables. A number becomes a text. Null unsets a variable."""
     if isinstance(value, dict):
         return {name: str(item) if isinstance(item, (int, float)) else item for name, item in value.items()}
@@ -222,9 +222,9 @@ AxisValues = Annotated[
     AfterValidator(not_empty),
     WithJsonSchema({"anyOf": [_SCALAR, {"type": "array", "minItems": 1}]}),
 ]
-Environment = Annotated[
+Variables = Annotated[
     dict[str, str | None],
-    BeforeValidator(_environment),
+    BeforeValidator(_variables),
     AfterValidator(_variable_names),
     WithJsonSchema(
         {"type": "object", "additionalProperties": _SCALAR, "propertyNames": {"pattern": r"^[A-Za-z_]\w*$"}}

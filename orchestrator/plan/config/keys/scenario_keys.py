@@ -1,18 +1,15 @@
-"""The pydantic models of the YAML files: keys, types, ranges and descriptions.
+"""The pydantic models of a scenario: keys, types, ranges and descriptions.
 
 `tunebench schema` prints the descriptions, and editors show them. `suite` does the checks that need several files or keys. This
 module has no `from __future__ import annotations`. That import would turn annotations into texts, and pydantic would compile these
 texts at every start.
 """
 
-import json
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -20,26 +17,23 @@ from pydantic import (
 )
 
 from orchestrator import records
-from orchestrator.plan.config import value_types
 from orchestrator.plan.config.check import COUNTS
-from orchestrator.plan.config.value_types import (
+from orchestrator.plan.config.keys import value_types
+from orchestrator.plan.config.keys.model import Model
+from orchestrator.plan.config.keys.value_types import (
     Arguments,
     AxisValues,
     Baseline,
     Counts,
-    Environment,
     Frameworks,
     Seconds,
     Share,
+    Variables,
     Whole,
     Words,
     Zip,
 )
 from orchestrator.records import CustomCommand, Device, MetricSource, StepSource
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Metric(Model):
@@ -215,7 +209,7 @@ class Scenario(Model):
         default_factory=dict,
         description="Values of axes that reports compare with, such as {optim: sgd}, or a framework configuration.",
     )
-    env: Environment = Field(default_factory=dict, description="Environment variables; null unsets a variable.")
+    env: Variables = Field(default_factory=dict, description="Environment variables; null unsets a variable.")
     custom: Custom | None = Field(None, description="The command of `trainer: custom`.")
 
     def trainer_name(self) -> str:
@@ -237,85 +231,3 @@ class Scenario(Model):
         if isinstance(self.repeats, int):
             return {"repeats": self.repeats, "adaptive": None}
         return {"repeats": self.repeats.min, "adaptive": records.Repeats(**self.repeats.model_dump())}
-
-
-class DataProcessing(Model):
-    """The training data, and how rows become text. The data is prepared once, before the first run."""
-
-    dataset_name: str = Field(
-        "yahma/alpaca-cleaned",
-        min_length=1,
-        description="`builtin:stdlib-docs`, `builtin:synthetic`, a local file or folder, or a hub name.",
-    )
-    dataset_split: str = Field("train", description="Split, or a slice of a split (`train[:2000]`).")
-    formatting: Literal["instruct", "none"] | None = Field(
-        "instruct", description="Instruction template, if there is no chat template."
-    )
-    chat_template: str | None = Field(None, description="Jinja template over `messages`.")
-    tokenize: bool = Field(
-        False, description="Prepare token ids instead of text. The built-in trainer always gets token ids."
-    )
-    input_field: str = Field("input", description="Field with the context of the instruction.")
-    dataset_text_field: str = Field("output", description="Field with the answer, and field of the prepared text.")
-    response_field: str | None = Field(None, description="The loss is computed only on the text of this field.")
-    response_template: str | None = Field(None, description="The loss is computed only on what follows this text.")
-    samples: Whole | None = Field(None, description="Rows of `builtin:synthetic`.")
-    seed: Annotated[int, BeforeValidator(value_types.refuse_bool)] = Field(
-        0, description="Seed of `builtin:synthetic`."
-    )
-
-
-class SuiteFile(Model):
-    """A Tunebench scenario file."""
-
-    scenarios: Annotated[tuple[Scenario, ...], AfterValidator(value_types.not_empty)] = Field(
-        description="What to benchmark."
-    )
-    data_processing: DataProcessing | None = Field(None, description="The training data of all scenarios in this file.")
-    experiment_tag: Annotated[str, AfterValidator(value_types.tag)] = Field(
-        "{model}.{framework}.gpus{num_gpus}", description="Readable middle part of an experiment's id."
-    )
-    executor: str = Field(
-        "local",
-        min_length=1,
-        description="Executor that starts the runs: `local` (this machine), `slurm`, or your own.",
-    )
-
-
-class FrameworkFile(Model):
-    """A framework configuration: a named bundle of settings that make training fast."""
-
-    description: str = Field("", description="One sentence on the effect of the configuration.")
-    arguments: Arguments = Field(default_factory=dict, description="Trainer arguments; null removes an argument.")
-    accelerate: dict[str, Any] = Field(default_factory=dict, description="Changes to the accelerate configuration.")
-    env: Environment = Field(default_factory=dict, description="Environment variables; null unsets a variable.")
-    requires: Annotated[Words, AfterValidator(value_types.requirements)] = Field(
-        (), description="Packages that must be installed, with version ranges where needed."
-    )
-    device: Literal[Device.CUDA, Device.CPU] | None = Field(
-        None, description="The only device on which the configuration works."
-    )
-    min_gpus: Whole = Field(1, description="Smallest number of processes.")
-    trainers: Annotated[Words, AfterValidator(value_types.not_empty)] | None = Field(
-        None, description="Trainers that understand the arguments. Default: all."
-    )
-
-
-class FrameworkEntry(Model):
-    """One line of CONTENTS.yaml. `plugins` marks an acceleration-framework plugin file, for trainer fms_hf_tuning."""
-
-    shortname: str = Field(min_length=1)
-    filename: str = Field(min_length=1)
-    plugins: tuple[str, ...] | None = None
-
-
-class FrameworkContents(Model):
-    """The file frameworks/CONTENTS.yaml: short names and their files."""
-
-    framework_configs: tuple[FrameworkEntry, ...]
-
-
-def schema_text() -> str:
-    """Return the JSON Schema of the scenario file, for editors and for the copy in `docs/`."""
-    schema = SuiteFile.model_json_schema()
-    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=2) + "\n"
