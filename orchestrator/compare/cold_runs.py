@@ -35,7 +35,8 @@ FEWEST = 3
 class Sample:
     """The runs of one pair that have a metric, in the order of time, and the rule of this metric.
 
-    `never_steady` means that the only run of the new side had no steady state.
+    `never_steady` means that the only run of the new side had no steady state. If the two sides measure different things, `unlike`
+    says why.
     """
 
     label: str
@@ -44,6 +45,7 @@ class Sample:
     new: tuple[Run, ...]
     first_runs: FirstRuns = FirstRuns.COUNTED
     never_steady: bool = False
+    unlike: str = ""
 
 
 def in_order(runs: Sequence[Run]) -> list[Run]:

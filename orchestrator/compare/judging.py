@@ -71,6 +71,8 @@ def measure(sample: Sample) -> Measured:
     base, new = _value_of_side(rule, before, matched), _value_of_side(rule, after, matched)
     if base is None or new is None:
         return Measured(base=base, new=new, never_steady=rule.judged is Judged.TEST and sample.never_steady)
+    if sample.unlike:
+        return Measured(base=base, new=new, unlike=sample.unlike)
     if rule.metric == LOSS and ended_at_different_steps((*base_runs, *new_runs)):
         return _over_the_same_steps(base_runs, new_runs) or Measured(base=base, new=new, unlike=EARLY)
     if rule.judged is not Judged.TEST:

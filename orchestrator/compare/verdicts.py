@@ -16,7 +16,7 @@ from itertools import count
 from orchestrator.compare.cold_runs import Sample, in_order, without_cold_runs
 from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.compare.fleet import fleet, one_after_the_other
-from orchestrator.compare.judging import Measured, measure, p_value, row, with_shared_noise
+from orchestrator.compare.judging import LOSS, Measured, measure, p_value, row, with_shared_noise
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import SelectionError, suggestion
@@ -26,6 +26,8 @@ from orchestrator.measure.metrics import Direction, Judged
 from orchestrator.records import Status
 
 OK = Status.OK.value
+# Packages that draw the random weights of a `config:` model.
+_DRAW_WEIGHTS = ("torch", "transformers")
 
 # The runs of one pair that have one metric, and their values.
 Judgement = tuple[Sample, Measured]
@@ -238,9 +240,19 @@ def _samples(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Sample]:
             base=tuple(run for run in base if rule.metric in run.numbers),
             new=tuple(run for run in new if rule.metric in run.numbers),
             never_steady=len(new) == 1 and new[0].never_steady,
+            unlike=_other_weights(pair) if rule.metric == LOSS else "",
         )
         for rule in (held if rules.metrics else one_headline(held))
     ]
+
+
+def _other_weights(pair: Pair) -> str:
+    """Return why the losses of a pair are not compared: its model has random weights, which other versions draw otherwise."""
+    model = str(pair.base.key.get("model_name_or_path", "")) if pair.base else ""
+    versions = [one.name for one in pair.environment if one.name in _DRAW_WEIGHTS]
+    if not model.startswith("config:") or not versions:
+        return ""
+    return f"{model} has random weights, which another version of {' and '.join(versions)} may draw otherwise"
 
 
 def _rows(pairs: Sequence[Pair], judgements: Sequence[Judgement], rules: Rules) -> list[Row]:

@@ -708,3 +708,24 @@ def test_the_docs_table_is_how_it_is_judged() -> None:
         )
         assert row in text
     assert f"level is {LEVEL}," in text
+
+
+@pytest.mark.parametrize(
+    ("model", "package", "is_judged"),
+    [
+        ("config:tiny-llama", "transformers", False),
+        ("config:tiny-llama", "torch", False),
+        ("config:tiny-llama", "driver", True),
+        ("meta-llama/Llama-3.2-1B", "transformers", True),
+    ],
+)
+def test_losses_of_random_weights_are_not_compared_across_the_versions_that_draw_them(
+    model: str, package: str, is_judged: bool
+) -> None:
+    base, new = entry("a", {LOSS: [8.351] * 3}), entry("a", {LOSS: [8.221] * 3})
+    key = {**base.key, "model_name_or_path": model}
+    changed = (Difference(name=package, base="4.55.4", new="5.23.0"),)
+    pair = replace(paired(replace(base, key=key), replace(new, key=key)), environment=changed)
+    (row,) = compared(pair).rows
+    assert (row.verdict is not Verdict.UNTESTED) == is_judged
+    assert is_judged or row.why == f"{model} has random weights, which another version of {package} may draw otherwise"
