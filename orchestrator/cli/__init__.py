@@ -23,11 +23,10 @@ from orchestrator.cli import streams
 from orchestrator.cli.compare import compare
 from orchestrator.cli.console import err, say, tell
 from orchestrator.cli.doctor_monitor import doctor, monitor, probe_node, run_array, run_one, site
-from orchestrator.cli.export_bundle import bundle, export
 from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
 from orchestrator.cli.history_rerun import history, rerun
 from orchestrator.cli.plan_run import plan, run
-from orchestrator.cli.report_show_status import cancel, report, show, status
+from orchestrator.cli.report_show_status import bundle, cancel, export, report, show, status
 from orchestrator.cli.schema_init_list import init, list_names, schema
 from orchestrator.errors import REMEDIES, OrchestratorError, remedy
 from orchestrator.files.printable_text import one_line

@@ -1,8 +1,9 @@
-"""The commands `report`, `show` and `status`, which read a results folder, and `cancel`, which stops its runs."""
+"""The commands about a results folder: `report`, `show`, `status`, `export`, `bundle`, and `cancel`, which stops its runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,15 @@ from orchestrator.report.format import Format
 
 if TYPE_CHECKING:
     from orchestrator.report.write import Report, Write
+
+
+class Target(StrEnum):
+    """The trackers that can receive runs."""
+
+    TENSORBOARD = "tensorboard"
+    MLFLOW = "mlflow"
+    WANDB = "wandb"
+    TRACKIO = "trackio"
 
 
 @takes(ReportOptions)
@@ -169,3 +179,35 @@ def _page(made: Report, write: Write) -> list[str]:
 
     path, problem = reporting.or_sentence(lambda: write(reporting.PAGE, reporting.page(made)), what="the page")
     return [f"warning: {problem}" if problem else f"wrote {path}"]
+
+
+def export(
+    folder: options.Folder,
+    to: Annotated[Target, Option(help="Tracker; install it with pip install 'tunebench[NAME]'.")],
+    destination: Annotated[
+        str | None, Option("--dest", help="Folder for the export, or address of a tracking server (mlflow only).")
+    ] = None,
+    experiment: Annotated[
+        str | None, Option(help="Experiment or project in the tracker. [default: the folder's name]")
+    ] = None,
+) -> None:
+    """Send the runs of a results folder to a tracker. Runs that the tracker already has stay unchanged."""
+    from orchestrator.report.export import export as hand_over
+
+    done = hand_over(folder, to=to.value, destination=destination, project=experiment)
+    tell_warnings(done.warnings)
+    say(f"{done.new} new run(s), {done.already} there already: {done.place}")
+
+
+def bundle(
+    folder: options.Folder,
+    output: Annotated[
+        Path | None, Option(help="File to write; it must not exist. [default: NAME-bundle.tar.gz]")
+    ] = None,
+    whole_logs: Annotated[bool, Option("--whole-logs", help="Include complete logs instead of their ends.")] = False,
+) -> None:
+    """Pack a campaign into one file for other people. The file has no secrets, no addresses, and no names of hosts or users."""
+    from orchestrator.report import bundle as packing
+
+    for line in packing.summary(packing.bundle(folder, output=output, whole_logs=whole_logs, say=tell)):
+        say(line)

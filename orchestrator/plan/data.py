@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ConfigError, PreparationError, suggestion
 from orchestrator.files import content, reading
+from orchestrator.files.cache import cache_folder
 from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.reading import resolved
@@ -136,13 +137,6 @@ def _files(path: Path) -> list[Path]:
     if len(files) > MAX_FILES:
         raise OSError(f"the folder contains more than {MAX_FILES:,} files; name a file or a smaller folder")
     return sorted(files)
-
-
-def cache_folder() -> Path:
-    """Return the folder of prepared data: `$TUNEBENCH_CACHE`, else `tunebench` in the user's cache folder."""
-    if own := os.environ.get("TUNEBENCH_CACHE"):
-        return Path(own).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "tunebench"
 
 
 @cache

@@ -21,10 +21,10 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.files.cache import cache_folder
 from orchestrator.machine import cgroup
 from orchestrator.machine.process import capture
 from orchestrator.machine.provenance import python_version, this_machine
-from orchestrator.plan.data import cache_folder
 
 if TYPE_CHECKING:
     from orchestrator.executors.slurm.cluster.probe import Probed

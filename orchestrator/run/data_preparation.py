@@ -23,12 +23,12 @@ from typing import Any
 
 from orchestrator.errors import PreparationError
 from orchestrator.files import reading, writing
+from orchestrator.files.cache import cache_folder
 from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact, redact_file
 from orchestrator.machine import process
 from orchestrator.measure.failures import log_tail
-from orchestrator.plan.data import cache_folder
 from orchestrator.records import Command, Experiment
 
 WORKER, FOLDERS = WORKERS / "prepare" / "prepare.py", WORKERS / "prepare" / "folders.py"

@@ -22,9 +22,9 @@ from orchestrator import monitors
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.files import reading
 from orchestrator.files.redaction import redact
-from orchestrator.machine import host_load, provenance
+from orchestrator.machine import provenance
 from orchestrator.machine.child_environment import MARKER
-from orchestrator.machine.cores import use_only
+from orchestrator.machine.cores import host_load, use_only
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failure_kinds import FILES_CHANGED, NO_METRICS, hint, known
 from orchestrator.measure.failures import Verdict, log_tail, verdict

@@ -10,7 +10,8 @@ from functools import partial
 
 from orchestrator import trainers
 from orchestrator.files.writing import make_writable
-from orchestrator.machine import cgroup, host_load, kernel_log, process, process_tree, stacks
+from orchestrator.machine import cgroup, kernel_log, process, process_tree, stacks
+from orchestrator.machine.cores import host_load
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failures import named_pids
 from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, RunFolder

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import ConfigError
+from orchestrator.files.cache import cache_folder
 from orchestrator.plan.config import load_suite
-from orchestrator.plan.data import cache_folder, data_path
+from orchestrator.plan.data import data_path
 from orchestrator.plan.identity.experiment_id import Digester, accelerate_settings, readable_part
 from orchestrator.records import DataSpec, Experiment, Framework, Measure
 
