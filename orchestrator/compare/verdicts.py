@@ -250,9 +250,13 @@ def _other_weights(pair: Pair) -> str:
     """Return why the losses of a pair are not compared: its model has random weights, which other versions draw otherwise."""
     model = str(pair.base.key.get("model_name_or_path", "")) if pair.base else ""
     versions = [one.name for one in pair.environment if one.name in _DRAW_WEIGHTS]
-    if not model.startswith("config:") or not versions:
+    saved = pair.base is not None and "saved" in (pair.base.key.get("weights"), pair.base.arguments.get("weights"))
+    if not model.startswith("config:") or not versions or saved:
         return ""
-    return f"{model} has random weights, which another version of {' and '.join(versions)} may draw otherwise"
+    others = " and ".join(versions)
+    return (
+        f"{model} has random weights, which another version of {others} may draw otherwise; `weights: saved` keeps them"
+    )
 
 
 def _rows(pairs: Sequence[Pair], judgements: Sequence[Judgement], rules: Rules) -> list[Row]:

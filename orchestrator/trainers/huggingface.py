@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from orchestrator.files.cache import cache_folder
 from orchestrator.files.package import WORKERS
 from orchestrator.records import Experiment, Text
 from orchestrator.trainers import argument_names, instrumented
@@ -33,6 +34,8 @@ class HuggingFace(InstrumentedTrainer):
         if experiment.data_path is not None:
             # This also replaces a user's own file by its prepared copy.
             arguments["training_data_path"] = experiment.data_path
+        if arguments.get("weights") == "saved":
+            arguments["weights_folder"] = str(cache_folder() / "weights")
         return instrumented.with_run_folder(arguments, run_dir)
 
     def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:

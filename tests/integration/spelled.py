@@ -24,7 +24,7 @@ def make(folder: Path) -> None:
     from transformers import PreTrainedTokenizerFast
 
     own = Own(model_name_or_path="config:tiny-llama", training_data_path="-")
-    build_model(own, load_config(own, {}), seed=3).save_pretrained(folder / "model")
+    build_model(own, load_config(own, {}), words={}, seed=3).save_pretrained(folder / "model")
     words = {word: place for place, word in enumerate((*SPECIAL, *LETTERS, HEADING))}
     inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()

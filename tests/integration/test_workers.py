@@ -40,7 +40,7 @@ def an_adapter(folder: Path, prepared: Path) -> Run:
     from models import build_model, load_config
 
     own = Own(model_name_or_path="config:tiny-llama", training_data_path="-")
-    build_model(own, load_config(own, {}), seed=3).save_pretrained(folder / "model")
+    build_model(own, load_config(own, {}), words={}, seed=3).save_pretrained(folder / "model")
     lora = ["--peft_method", "lora", "--r", "4", "--target_modules", "all-linear", "--dtype", "bfloat16"]
     words = training(prepared, *lora, "--packing", "True", "--max_seq_len", "64", model=str(folder / "model"))
     script = [INSTRUMENT, "--", SFT]

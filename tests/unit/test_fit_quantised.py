@@ -100,7 +100,7 @@ def built(folder: Path, one: Experiment) -> Any:
         quantization="nf4",
         double_quantization="double_quantization" in given,
     )
-    model = models.build_model(own, AutoConfig.from_pretrained(folder), seed=0)
+    model = models.build_model(own, AutoConfig.from_pretrained(folder), words={}, seed=0)
     return models.adapt(model, own, checkpointing="gradient_checkpointing" in given, reentrant=False).train()
 
 

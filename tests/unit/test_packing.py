@@ -96,7 +96,7 @@ def test_a_sample_has_the_same_logits_alone_packed_and_padding_free(attention: s
 
     choice = own(packing=True, max_seq_len=8)
     choice = Own(**{**vars(choice), "model_name_or_path": "config:tiny-llama", "attn_implementation": attention})
-    model = build_model(choice, load_config(choice, {}), seed=1).eval()
+    model = build_model(choice, load_config(choice, {}), words={}, seed=1).eval()
     samples = [[5, 6, 7], [8, 9, 10, 11, 12]]
     rows = build_rows(choice, tokens_of(samples), attention=attention)
     packed = build_collator(choice, attention=attention, pad_token_id=0)([rows[0]])
@@ -114,7 +114,7 @@ def test_weights_depend_on_the_seed_alone() -> None:
     from models import build_model, load_config
 
     choice = Own(model_name_or_path="config:tiny-llama", training_data_path="d", dtype="bfloat16")
-    first, second, other = (build_model(choice, load_config(choice, {}), seed=seed) for seed in (1, 1, 2))
+    first, second, other = (build_model(choice, load_config(choice, {}), words={}, seed=seed) for seed in (1, 1, 2))
     weights = [model.lm_head.weight for model in (first, second, other)]
     assert weights[0].dtype == torch.bfloat16
     assert torch.equal(weights[0], weights[1])

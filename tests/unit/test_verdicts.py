@@ -728,4 +728,7 @@ def test_losses_of_random_weights_are_not_compared_across_the_versions_that_draw
     pair = replace(paired(replace(base, key=key), replace(new, key=key)), environment=changed)
     (row,) = compared(pair).rows
     assert (row.verdict is not Verdict.UNTESTED) == is_judged
-    assert is_judged or row.why == f"{model} has random weights, which another version of {package} may draw otherwise"
+    assert is_judged or f"random weights, which another version of {package} may draw otherwise" in row.why
+    arguments = {"weights": "saved"}
+    saved = replace(paired(*(replace(one, key=key, arguments=arguments) for one in (base, new))), environment=changed)
+    assert compared(saved).rows[0].verdict is not Verdict.UNTESTED

@@ -41,6 +41,8 @@ class Own:
     attn_implementation: Optional[str] = None
     trust_remote_code: bool = False
     revision: Optional[str] = None
+    weights: str = "drawn"
+    weights_folder: str = ""
     packing: bool = False
     padding_free: bool = False
     max_seq_len: Optional[int] = None
@@ -60,6 +62,7 @@ CHOICES = {
     "dtype": ("float32", "bfloat16", "float16", "auto"),
     "peft_method": ("lora", "none"),
     "quantization": ("nf4", "fp4", "int8", "gptq"),
+    "weights": ("drawn", "saved"),
 }
 TYPE_WORDS: Dict[Any, str] = {
     **{bool: "True or False", int: "a whole number", float: "a number"},

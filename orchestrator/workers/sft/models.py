@@ -15,6 +15,7 @@ from typing import Any
 
 from arguments import ArgumentError, Own, check_unknown, describe, literal
 from configs import CONFIGS
+from saved_weights import use_saved
 
 UNCHECKED = "model_config."
 
@@ -100,8 +101,11 @@ def dtype_option(own: Own) -> dict[str, Any]:
     return {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": value}
 
 
-def build_model(own: Own, config: Any, *, seed: int) -> Any:
-    """Return the model with the requested dtype, attention and quantisation, or raise ArgumentError."""
+def build_model(own: Own, config: Any, *, words: Mapping[str, Sequence[str]], seed: int) -> Any:
+    """Return the model with the requested dtype, attention and quantisation, or raise ArgumentError.
+
+    `words` of the command line have changed the configuration of a `config:` model.
+    """
     from transformers import AutoModelForCausalLM, set_seed
 
     config.use_cache = False  # a cache is for generation; it would turn off the block-diagonal attention of packed rows
@@ -117,6 +121,8 @@ def build_model(own: Own, config: Any, *, seed: int) -> Any:
         # A configuration has no weights to take a dtype from.
         drawn = {name: value for name, value in options.items() if value != "auto"}
         model = AutoModelForCausalLM.from_config(config, **drawn)
+    if own.weights == "saved":
+        use_saved(model, own, words, seed=seed)
     return load_quantized(model, **quantized, **options) if quantized else model
 
 

@@ -121,7 +121,7 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
         raise ArgumentError("--eval_strategy must be no: the built-in trainer has no evaluation data.")
     if own.packing or own.padding_free:  # find mistakes before the model is loaded, as far as possible
         data.build_rows(own, tokens, attention=own.attn_implementation)
-    model = models.build_model(own, config, seed=args.seed)
+    model = models.build_model(own, config, words=parsed.model, seed=args.seed)
     attention = getattr(model.config, "_attn_implementation", None)
     rows = data.build_rows(own, tokens, attention=attention)
     collator = data.build_collator(own, attention=attention, pad_token_id=manifest.get("pad_token_id") or 0)

@@ -1,0 +1,75 @@
+"""Random weights that are saved once: every run starts from them, and a file that does not fit is explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from arguments import ArgumentError, Own
+from models import build_model, load_config
+from saved_weights import place, save
+
+torch = pytest.importorskip("torch")
+SMALL = {"hidden_size": ["16"], "intermediate_size": ["16"], "num_hidden_layers": ["1"], "vocab_size": ["32"]}
+
+
+def own(folder: Path, **changes: Any) -> Own:
+    name = "config:tiny-llama"
+    return Own(**{"model_name_or_path": name, "weights": "saved", "weights_folder": str(folder), **changes})
+
+
+def built(chosen: Own, *, seed: int = 1, words: Any = SMALL) -> Any:
+    return build_model(chosen, load_config(chosen, words), words=words, seed=seed)
+
+
+def same(first: Any, second: Any) -> bool:
+    both = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    return all(torch.equal(mine, theirs) for mine, theirs in both)
+
+
+def test_the_first_run_saves_what_it_drew_and_later_runs_load_it(tmp_path: Path) -> None:
+    chosen = own(tmp_path)
+    first = built(chosen)
+    assert same(first, built(own(tmp_path, weights="drawn")))
+    file = place(chosen, SMALL, seed=1)
+    assert [path.name for path in file.parent.iterdir()] == ["model.safetensors"]
+    # Another version would draw other weights: its run starts from the saved ones.
+    file.unlink()
+    save(built(own(tmp_path, weights="drawn"), seed=2), file)
+    assert same(built(chosen), built(own(tmp_path, weights="drawn"), seed=2))
+    save(first, file)
+    assert not same(built(chosen), first), "a file that is there stays"
+
+
+def test_what_is_drawn_after_the_weights_is_the_same_whether_they_were_saved_or_loaded(tmp_path: Path) -> None:
+    built(own(tmp_path))
+    first = torch.rand(3)
+    built(own(tmp_path))
+    assert torch.equal(first, torch.rand(3))
+
+
+def test_another_size_seed_or_dtype_has_a_file_of_its_own(tmp_path: Path) -> None:
+    chosen = own(tmp_path)
+    files = {
+        place(chosen, SMALL, seed=1),
+        place(chosen, {**SMALL, "vocab_size": ["64"]}, seed=1),
+        place(chosen, SMALL, seed=2),
+        place(own(tmp_path, dtype="bfloat16"), SMALL, seed=1),
+    }
+    assert len(files) == 4
+    assert place(chosen, dict(reversed(SMALL.items())), seed=1) in files
+
+
+def test_a_file_that_does_not_fit_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = own(tmp_path)
+    file = place(chosen, SMALL, seed=1)
+    save(built(own(tmp_path, weights="drawn"), words={**SMALL, "hidden_size": ["32"]}), file)
+    with pytest.raises(ArgumentError, match=r"does not fit this model .*; remove the file\."):
+        built(chosen)
+    file.write_bytes(b"no safetensors")
+    with pytest.raises(ArgumentError, match="does not fit this model"):
+        built(chosen)
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(ArgumentError, match="does not work with DeepSpeed"):
+        built(chosen)
