@@ -3,6 +3,8 @@
 py-spy reads the stacks if it is installed and has the permission. Otherwise this module sends SIGUSR2 to each process that
 handles this signal. The instrument handles it: it writes the stacks to the run's stderr, and this module copies them. Left out:
 processes for which neither way works, and frames of code that is not Python.
+
+The stacks of a run's other nodes come from there (`run.nodes`). Their processes also write into the log of this node.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -25,28 +29,58 @@ if TYPE_CHECKING:
 
 PY_SPY_S, ANSWER_S, QUIET_S = 20.0, 5.0, 0.5
 _LONGEST = 1_000_000
+# Slurm's name of the node of a process.
+NODE = "SLURMD_NODENAME"
 
 
-def save(marker: str, folder: RunFolder) -> Path | None:
-    """Write the stacks of the tree's Python processes and return the file's path, or None if no stack could be read."""
-    stacks = [stack for member in process_tree.members(marker) if (stack := _stack(member, folder.stderr))]
-    if not stacks:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stack:
+    """A Python process of a run: its heading, and its stack; None if py-spy cannot read the stack, and a signal may show it."""
+
+    pid: int
+    heading: str
+    text: str | None
+
+
+def save(marker: str, folder: RunFolder, elsewhere: Iterable[str] = ()) -> Path | None:
+    """Write the stacks of the tree's Python processes and return the file's path, or None if no stack could be read.
+
+    `elsewhere` has the stacks of other nodes.
+    """
+    found = []
+    for stack in on_this_node(marker):
+        text = by_signal(stack.pid, folder.stderr) if stack.text is None else stack.text
+        found += [] if text is None else [stack.heading + text]
+    found += elsewhere
+    if not found:
         return None
-    writing.replace(folder.stacks, redact("\n".join(stacks)))
+    writing.replace(folder.stacks, redact("\n".join(found)))
     return folder.stacks
 
 
-def _stack(process: psutil.Process, stderr: Path) -> str | None:
+def on_this_node(marker: str) -> Iterator[Stack]:
+    """Yield the Python processes of the tree on this node."""
+    for member in process_tree.members(marker):
+        heading = _heading(member)
+        if heading is not None:
+            yield Stack(pid=member.pid, heading=heading, text=_by_py_spy(member.pid))
+
+
+def _heading(process: psutil.Process) -> str | None:
+    """Return the first line of a process's stack; None if it is not Python, or if it runs on another node.
+
+    Several nodes of a test cluster may be one machine.
+    """
     import psutil
 
     try:
-        if "python" not in Path(process.exe()).name:
+        here, there = os.environ.get(NODE), process.environ().get(NODE)
+        if "python" not in Path(process.exe()).name or (here and there and here != there):
             return None
-        title = f"# {process.pid}: {redact(' '.join(redact_words(process.cmdline())))[:300]}\n"
+        command = redact(" ".join(redact_words(process.cmdline())))[:300]
     except (psutil.Error, OSError):
         return None
-    stack = _by_py_spy(process.pid) or by_signal(process.pid, stderr)
-    return None if stack is None else title + stack
+    return f"# {f'node {here}, ' if here else ''}{process.pid}: {command}\n"
 
 
 def _by_py_spy(pid: int) -> str | None:
@@ -60,19 +94,24 @@ def _by_py_spy(pid: int) -> str | None:
 
 
 def by_signal(pid: int, stderr: Path) -> str | None:
-    """Send SIGUSR2, and return the text that is added to the log afterwards. Other processes may write there at the same time."""
+    """Send SIGUSR2, and return the stack that the process writes; None if it does not handle the signal."""
     if not catches(pid, signal.SIGUSR2):
         return None
+    return written_after(lambda: os.kill(pid, signal.SIGUSR2), stderr)
+
+
+def written_after(ask: Callable[[], object], stderr: Path) -> str | None:
+    """Call `ask`, and return the text that is added to the log afterwards. Other processes may write there at the same time."""
     try:
         with reading.opened(stderr) as log:
-            return _answer(pid, log)
+            return _answer(ask, log)
     except (OSError, ValueError):  # the process has ended, or the program has replaced its log
         return None
 
 
-def _answer(pid: int, log: BinaryIO) -> str | None:
+def _answer(ask: Callable[[], object], log: BinaryIO) -> str | None:
     before = log.seek(0, os.SEEK_END)
-    os.kill(pid, signal.SIGUSR2)
+    ask()
     deadline, size, grown_at = time.monotonic() + ANSWER_S, before, time.monotonic()
     while time.monotonic() < deadline and (size == before or time.monotonic() < grown_at + QUIET_S):
         time.sleep(0.05)

@@ -192,10 +192,10 @@ def _evidence(
     run_files.write(command, folder)
     taken_before, core_time_before = gpu_access.memory_taken(gpus), host_load.core_time()
     with ExitStack() as stack:
-        told = stack.enter_context(companions.accompany(experiment, folder, claim.marker))
+        watchers = stack.enter_context(companions.accompany(experiment, folder, claim.marker))
         for _, monitor in watching:
             stack.enter_context(monitor.watch(folder.path, gpus))
-        trained = train(experiment, command, folder, claim=claim, stop=stop)
+        trained = train(experiment, command, folder, claim=claim, stop=stop, watchers=watchers)
     outcome, residue = trained.outcome, gpu_access.given_back(gpus, taken_before)
     redact_rank_files(folder)
     findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus, wall_s=outcome.wall_s)
@@ -216,7 +216,7 @@ def _evidence(
         verdict=judged,
         hint=hint(judged.kind, _errors_and_log(findings, folder), experiment),
         findings=replace(findings, measurements=(*findings.measurements, *of_host)),
-        more_facts={**companions.facts(folder, told), **_communication(experiment, folder)},
+        more_facts={**companions.facts(folder, watchers), **_communication(experiment, folder)},
         warnings=(*before, *findings.warnings, *busy_host(share), *broken, *after),
     )
 

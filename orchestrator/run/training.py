@@ -17,6 +17,7 @@ from orchestrator.measure.failures import named_pids
 from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, RunFolder
 from orchestrator.results import claims
 from orchestrator.run import reported_steps, run_files, watchdog
+from orchestrator.run.nodes import companions
 
 _FIRST_BEAT_S = 1.0
 
@@ -37,7 +38,13 @@ class Trained:
 
 
 def train(
-    experiment: Experiment, command: Command, folder: RunFolder, *, claim: claims.Claim, stop: StopSignals
+    experiment: Experiment,
+    command: Command,
+    folder: RunFolder,
+    *,
+    claim: claims.Claim,
+    stop: StopSignals,
+    watchers: companions.Companions,
 ) -> Trained:
     """Run the training until it ends, reaches a limit or is stopped."""
     logs = {"stdout": folder.stdout, "stderr": folder.stderr}
@@ -50,7 +57,7 @@ def train(
     def save_stacks(limit: Limit) -> None:
         if limit in (Limit.STARTUP, Limit.STALL):
             with suppress(OSError):  # even on a full disk, the tree must be ended
-                stacks.save(claim.marker, folder)
+                stacks.save(claim.marker, folder, elsewhere=companions.stacks(watchers, folder.stderr))
 
     note()
     with kernel_log.open_kernel_log() as kernel:

@@ -52,6 +52,21 @@ scenarios:
   custom:
     launcher: none
     command: [sh, -c, 'if [ "$SLURM_NODEID" = 1 ]; then echo "the disk of node 1 is broken" >&2; exit 3; fi; sleep 300']
+- <<: *own
+  name: half-hangs
+  arguments: {}
+  stall_timeout_s: 2
+  custom:
+    launcher: none
+    command: ['{python}', '{scenario_dir}/hangs.py']
+"""
+# As the instrument does, the program writes its stacks when it gets SIGUSR2.
+HANGS = """import faulthandler, os, signal, time
+faulthandler.register(signal.SIGUSR2, all_threads=True)
+def hangs_in_a_step(): time.sleep(300)
+def waits_for_the_other_rank(): time.sleep(300)
+print("began", flush=True)
+hangs_in_a_step() if os.environ["SLURM_NODEID"] == "1" else waits_for_the_other_rank()
 """
 
 
@@ -79,6 +94,7 @@ class Made:
 def made(whole_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("nodes")
     (folder / "scenarios.yaml").write_text(SCENARIOS)
+    (folder / "hangs.py").write_text(HANGS)
     env = {
         **os.environ,
         **whole_cluster.env,
@@ -148,3 +164,14 @@ def test_a_failure_on_one_node_ends_the_other(made: Made) -> None:
     assert record.wall_s < 60
     assert record.cause == "it ended with exit code 3", "and not with that of the node that srun ended then"
     assert "the disk of node 1 is broken" in (record.tail or "")
+
+
+def test_the_stacks_of_all_nodes_are_saved_if_a_rank_hangs(made: Made) -> None:
+    record = made.record("half-hangs")
+    assert (record.status, record.kind) == (Status.STALLED, "stalled"), made.said
+    assert record.wall_s < 60
+    text = (made.run_dir("half-hangs") / "stacks.txt").read_text()
+    stacks = {part.partition(",")[0]: part for part in text.split("# node ")[1:]}
+    assert [*stacks] == ["n1", "n2"], text
+    assert "waits_for_the_other_rank" in stacks["n1"] and "hangs_in_a_step" not in stacks["n1"]
+    assert "hangs_in_a_step" in stacks["n2"] and "waits_for_the_other_rank" not in stacks["n2"]

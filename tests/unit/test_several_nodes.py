@@ -6,6 +6,7 @@ import io
 import json
 import os
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from orchestrator import monitors
 from orchestrator.compare.comparison import Entry
 from orchestrator.compare.sides import keys
 from orchestrator.errors import ConfigError, LaunchError, SelectionError
+from orchestrator.machine import process
 from orchestrator.machine.provenance import Machine
 from orchestrator.plan.identity.experiment_id import Digester
 from orchestrator.plan.placement import cannot_run_here
@@ -27,7 +29,8 @@ from orchestrator.records import Device, Experiment, RunFolder, dump
 from orchestrator.results import experiment_file
 from orchestrator.results.table.load import of_rows
 from orchestrator.results.table.rows import Row, experiment_facts
-from orchestrator.run.nodes import communication
+from orchestrator.run.nodes import communication, companions
+from orchestrator.run.nodes.companions import Companions
 from orchestrator.run.nodes.rendezvous import meeting_point
 from orchestrator.trainers import get
 
@@ -322,3 +325,36 @@ def test_one_node_is_compared_with_one_node() -> None:
     assert "num_nodes" in names
     assert len(keys.groups([older, csv, two], names)) == 2
     assert keys.label(two.key) == "s · none · m · 8 GPUs · 2 nodes"
+
+
+# --------------------------------------------------------------------------------------------- stacks of other nodes
+
+WATCHERS = """\
+import json, sys
+for question in sys.stdin:
+    if question == "stacks n3\\n":
+        told = [{"pid": 7, "heading": "# node n3, 7: python\\n", "text": "in_a_step\\n"},
+                {"pid": 8, "heading": "# node n3, 8: python\\n", "text": None}]
+        print("not json", json.dumps({"node": "n2", "time": 0}), json.dumps({"node": "n3", "stacks": told}), sep="\\n", flush=True)
+    if question == "signal n3 8\\n":
+        open(sys.argv[1], "a").write("in_a_barrier\\n")
+"""
+
+
+def test_a_node_that_does_not_answer_holds_up_no_stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "stderr.log"
+    log.touch()
+    with process.companion([sys.executable, "-c", WATCHERS, str(log)], log=tmp_path / "watchers.log") as child:
+        watchers = Companions(questions=child.stdin, answers=child.stdout, offsets_s={"n3": 0.0})
+        assert len([*companions.stacks(watchers, log)]) == 2  # the process has begun
+        monkeypatch.setattr(companions, "_NODE_S", 0.3)
+        watchers.offsets_s["n2"] = 0.0
+        assert [*companions.stacks(watchers, log)] == [
+            "# node n2: it did not answer\n",
+            "# node n3, 7: python\nin_a_step\n",
+            "# node n3, 8: python\nin_a_barrier\n",
+        ]
+        child.kill()
+        child.wait()
+        silent = [f"# node {node}: it did not answer\n" for node in ("n2", "n3")]
+        assert [*companions.stacks(watchers, log)] == silent
