@@ -256,7 +256,8 @@ def capture(argv: Sequence[str], timeout_s: float, env: Mapping[str, str | None]
     except (OSError, ValueError) as error:
         raise LaunchError(f"{argv[0]}: cannot be started: {error}") from error
     if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        last = [line for line in lines if not line.startswith("Try ")][-1:]  # not: Try "sbatch --help"
         raise LaunchError(f"{argv[0]}: ended with exit code {done.returncode}" + "".join(f": {line}" for line in last))
     return done.stdout.decode(errors="replace")
 

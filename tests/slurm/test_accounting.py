@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Campaign, Cluster
+from cluster import PARTITIONS, Campaign, Cluster
 
 Call = Callable[..., tuple[int, str, str]]
+
+ENFORCED = f"{PARTITIONS}\nAccountingStorageEnforce=associations,qos"
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +21,7 @@ def accounting() -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="tb", dir="/tmp"))
     cluster = None
     try:
-        cluster = Cluster.started(folder, SLURM_DBD="1")
+        cluster = Cluster.started(folder, SLURM_DBD="1", SLURM_EXTRA=ENFORCED)
         cluster.call("sacctmgr", "-i", "add", "account", "physics", "Description=physics", "Organization=lab")
         cluster.call("sacctmgr", "-i", "add", "user", pwd.getpwuid(os.getuid()).pw_name, "Account=physics")
         yield cluster
@@ -36,6 +38,16 @@ def test_three_runs_are_charged_to_an_account(campaign: Callable[..., Campaign],
     assert not (three.folder / "sacct-was-called").exists()
     charged = accounting.call("sacct", "-X", "-n", "-P", "-o", "Account,State").split()
     assert charged == ["physics|COMPLETED"] * 3
+
+
+@pytest.mark.parametrize("site", [{"account": "chemistry"}, {"account": "physics", "qos": "gone"}])
+def test_a_refused_account_or_qos_is_named_with_its_line(
+    campaign: Callable[..., Campaign], accounting: Cluster, site: dict[str, str]
+) -> None:
+    refused = campaign("quick", **site)
+    refused.cluster = accounting
+    code, said = refused.run()
+    assert code == 2 and f"; change `{[*site][-1]}:`; " in said and "error: site.yaml:1:" in said, said
 
 
 def test_site_check_knows_the_accounts(

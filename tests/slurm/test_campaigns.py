@@ -48,12 +48,24 @@ def test_a_prologue_that_fails_does_so_three_times(campaign: Callable[..., Campa
     assert broken.run()[0] == 1 and len(broken.batches()) == 3, "the second call repeats nothing"
 
 
-@pytest.mark.parametrize("site", [{"partition": "nowhere"}, {"qos": "unknown", "lines": ["--mem=9000T"]}])
-def test_a_refused_job_is_one_error(campaign: Callable[..., Campaign], cluster: Cluster, site: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("site", "cure"),
+    [
+        ({"partition": "nowhere"}, "Invalid partition name specified; change `partition:`; "),
+        ({"constraint": "gone"}, "Invalid feature specification; change `constraint:`; "),
+        ({"lines": ["--mem=9000T"]}, "Requested node configuration is not available; change `lines:`; "),
+        ({"lines": ["--reservation=gone"]}, "Requested reservation is invalid; change `lines:`; "),
+        ({"lines": ["--unknown"]}, "unrecognized option '--unknown'; change `lines:`; "),
+    ],
+)
+def test_a_refused_job_is_one_error_with_the_line_of_the_site_file(
+    campaign: Callable[..., Campaign], cluster: Cluster, site: dict[str, str], cure: str
+) -> None:
     refused = campaign("quick", **site)
     code, said = refused.run()
     assert (code, said.count("error:")) == (2, 1), said
-    assert "error: site.yaml: Slurm refused the job: " in said and "Traceback" not in said
+    assert f"error: site.yaml:1:31: Slurm refused the job: {cure}`tunebench site check` shows" in said
+    assert "Traceback" not in said
     assert refused.batches() == [] and refused.records() == {} and cluster.listed() == []
 
 

@@ -97,7 +97,7 @@ def test_doctor_asks_a_node_and_leaves_nothing_behind(in_process: Call, tmp_path
 
 @pytest.mark.parametrize(
     ("site", "said"),
-    [("partition: gone", "site.yaml: Slurm did not take the job"), ("prologue: exit 3", "without an answer")],
+    [("partition: gone", "site.yaml:1:1: Slurm refused the job"), ("prologue: exit 3", "without an answer")],
 )
 def test_doctor_says_why_no_node_answered(in_process: Call, tmp_path: Path, site: str, said: str) -> None:
     (tmp_path / "site.yaml").write_text(site + "\n", encoding="utf-8")

@@ -79,6 +79,7 @@ def test_a_site_has_the_values_of_its_file_as_they_are_written(tmp_path: Path) -
     )
     found = load_site(tmp_path / "scenarios.yaml", {})
     assert found is not None and found.executor == "slurm"
+    assert found.site.places["partition"].endswith("site.yaml:2:1")
 
 
 def test_the_page_has_a_valid_site_file_and_all_keys(tmp_path: Path) -> None:
@@ -90,11 +91,13 @@ def test_the_page_has_a_valid_site_file_and_all_keys(tmp_path: Path) -> None:
 
 def test_a_blank_key_is_a_missing_key(tmp_path: Path) -> None:
     assert site_of(tmp_path, "partition:\ntime: ~\n") == Site(file=str(tmp_path / "site.yaml"))
+    assert not site_of(tmp_path, "partition:\n").places
 
 
 def test_the_file_and_the_site_have_the_same_keys_and_defaults() -> None:
     renamed = {name: name.removesuffix("_s") for name in ("time_s", "max_pending_s", "poll_s", "grace_s")}
-    values = {renamed.get(name, name): value for name, value in dataclasses.asdict(Site()).items() if name != "file"}
+    values = {renamed.get(name, name): value for name, value in dataclasses.asdict(Site()).items()}
+    values = {name: value for name, value in values.items() if name not in ("file", "places")}
     assert SiteFile().model_dump() == {"executor": None, **values}
     texts = {name for name, key in SiteFile.model_fields.items() if "str" in str(key.annotation)} - {"lines"}
     assert texts | {"time", "max_pending", "poll", "grace"} == site_file.TEXTS

@@ -165,8 +165,12 @@ def test_a_plan_says_which_arrays_would_be_submitted(in_process: Call, file: Pat
         "array: 3 runs with 4 GPUs, in 2 allocations of up to 2 runs, the partition's time limit",
         "array: 3 runs with 2 GPUs, in 2 allocations of up to 2 runs, the partition's time limit",
     ]
+    not_asked = "note: a plan does not ask the cluster, so "
+    cure = "`tunebench site check` compares the site file with the cluster"
+    assert f"{not_asked}its default partition and your account are not checked; {cure}" in in_process("plan", file)[1]
     site.write_text(f"{SLURM}node: 4xH100\ntime: 2h\n", encoding="utf-8")
     code, out, _ = in_process("run", file, "--dry-run", "--scenario", "free")
+    assert f"{not_asked}`time:` is not checked; {cure}" in out
     assert (
         code == 0
         and "array: 1 run with 2 GPUs, in 1 allocation, time limit 02:00:00, at most 4 GPU-hours" in out.splitlines()

@@ -16,6 +16,7 @@ from orchestrator.campaign.status.cluster_queue import ClusterQueue
 from orchestrator.errors import LaunchError
 from orchestrator.executors.slurm import executor
 from orchestrator.executors.slurm.batches import FOLDER, BatchFolder, Mark, batch_folders, new_batch
+from orchestrator.executors.slurm.cluster.refusals import refusal
 from orchestrator.executors.slurm.executor import SlurmExecutor
 from orchestrator.executors.slurm.in_queue import in_queue
 from orchestrator.executors.slurm.shapes import shape_of
@@ -175,6 +176,37 @@ def test_a_submission_that_no_queue_would_take_is_an_error(store: Store, fake: F
         SlurmExecutor(replace(SITE, file="site.yaml")).submit([run(store)])
     fake("squeue", "echo 77")  # other jobs of this user fill the queue
     assert SlurmExecutor(SITE).submit([run(store)]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("message", "place", "cure"),
+    [
+        ("Invalid partition name specified", ":2:1", "change `partition:`"),
+        ("Requested partition configuration not available now", ":2:1", "change `partition:`"),
+        (
+            "Invalid account or account/partition combination specified",
+            ":3:1",
+            "change `account:` or `partition:` (line 2)",
+        ),
+        ("Invalid qos specification", ":4:1", "change `qos:`"),
+        ("Invalid feature specification", "", None),
+        (
+            "Requested time limit is invalid (missing or exceeds some limit)",
+            "",
+            "write `time:` into the site file, or a ",
+        ),
+        ("Requested node configuration is not available", ":7:1", "change `mem_per_gpu:` or `lines:` (line 9)"),
+        ("Zero kittens", "", None),
+    ],
+)
+def test_a_refusal_names_the_keys_that_it_may_mean(message: str, place: str, cure: str | None) -> None:
+    lines = {"partition": 2, "account": 3, "qos": 4, "mem_per_gpu": 7, "lines": 9}
+    site = replace(SITE, file="site.yaml", places={key: f"site.yaml:{line}:1" for key, line in lines.items()})
+    said = str(refusal(LaunchError(message), site))
+    assert said.startswith(f"site.yaml{place}: Slurm refused the job: {message}; {cure or '`tunebench site check`'}"), (
+        said
+    )
+    assert said.endswith("; `tunebench site check` shows what the cluster has")
 
 
 def test_what_was_submitted_and_what_goes_on_is_said_truly(store: Store, fake: Fake) -> None:

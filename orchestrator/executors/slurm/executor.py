@@ -19,6 +19,7 @@ from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.executors.local import TUNEBENCH
 from orchestrator.executors.slurm import client
 from orchestrator.executors.slurm.batches import BatchFolder, batch_folders, new_batch, run_name
+from orchestrator.executors.slurm.cluster.refusals import refusal
 from orchestrator.executors.slurm.judging import Word
 from orchestrator.executors.slurm.script import batch_script
 from orchestrator.executors.slurm.shapes import Element, Shape, Work, common_limit, elements, work_of
@@ -231,10 +232,7 @@ class _Campaign:
             with suppress(OSError):
                 shutil.rmtree(folder.path)
             if not self._goes_away(error, count):
-                where = f"{self.site.file}: " if self.site.file else ""
-                raise LaunchError(
-                    f"{where}Slurm refused the job: {error}; `tunebench site check` shows what the cluster has"
-                ) from error
+                raise refusal(error, self.site) from error
             return False
         return True
 

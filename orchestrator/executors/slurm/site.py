@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 MAX_QUEUED = 1000
 
@@ -14,8 +15,9 @@ MAX_QUEUED = 1000
 class Site:
     """A Slurm cluster as its site file describes it. A value of None leaves the choice to the cluster.
 
-    `file` is the place of the site file, for messages. `time_s` is the time limit of one allocation. `lines` are further options
-    of sbatch (`--exclusive`). `prologue` has shell lines that a job runs first. `node` is the machine of one node (`4xH100`).
+    `file` is the place of the site file, for messages, and `places` maps each key in it to its place. `time_s` is the time limit
+    of one allocation. `lines` are further options of sbatch (`--exclusive`). `prologue` has shell lines that a job runs first.
+    `node` is the machine of one node (`4xH100`).
     `throttle` is the number of elements of an array that run at once, and `max_queued` the number of elements that are in the
     queue at once. `pilot` is the number of runs in one allocation. `max_pending_s` limits the time that a job waits for a reason
     that does not go away by itself. `price` is the price of one GPU-hour. `poll_s` is the time between two calls of squeue. A run
@@ -42,3 +44,4 @@ class Site:
     price: float | None = None
     poll_s: float = 30.0
     grace_s: float = 60.0
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)

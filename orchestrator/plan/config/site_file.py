@@ -170,12 +170,14 @@ class SiteFile(Model):
         None, description="Price of one GPU-hour."
     )
 
-    def site(self, file: Path) -> "Site":
+    def site(self, document: Document) -> "Site":
         from orchestrator.executors.slurm.site import Site
 
         renamed = {"time": "time_s", "max_pending": "max_pending_s", "poll": "poll_s", "grace": "grace_s"}
         values = {renamed.get(name, name): value for name, value in self.model_dump(exclude={"executor"}).items()}
-        return Site(file=str(file), **values)
+        written = {key: document.place((key,)) for key in self.model_fields_set if getattr(self, key) is not None}
+        places = {key: f"{document.file}:{line}:{column}" for key, (line, column) in written.items()}
+        return Site(file=str(document.file), places=places, **values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +207,7 @@ def load_site(
     parsed = check(SiteFile, document, problems)
     if parsed is None:
         raise ConfigError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
-    return LoadedSite(site=parsed.site(file), executor=parsed.executor, document=document)
+    return LoadedSite(site=parsed.site(document), executor=parsed.executor, document=document)
 
 
 def executor_of(suite: Suite, option: str | None, scenarios: Path | None) -> tuple[str, LoadedSite | None]:

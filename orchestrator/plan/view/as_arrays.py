@@ -18,6 +18,18 @@ from orchestrator.records import Device, Experiment, Job
 
 # Placeholders for what is known only when an array is submitted: its name, and its folder.
 NAME, FOLDER = "{name}", Path("{batch_dir}")
+# Keys of the site file that the cluster may refuse.
+_OF_THE_CLUSTER = (
+    "partition",
+    "account",
+    "qos",
+    "constraint",
+    "time",
+    "gpu_type",
+    "cpus_per_gpu",
+    "mem_per_gpu",
+    "lines",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,8 +40,12 @@ class Arrays:
     shapes: Mapping[Shape, Sequence[Element]]
 
     def lines(self) -> list[str]:
-        """Return a line for each shape: its runs, its allocations, their time limit, the GPU-hours and their price."""
-        return [_line(shape, chosen, self.site) for shape, chosen in self.shapes.items()]
+        """Return a line for each shape: its runs, its allocations, their time limit, the GPU-hours and their price.
+
+        A last line says what a plan does not check.
+        """
+        lines = [_line(shape, chosen, self.site) for shape, chosen in self.shapes.items()]
+        return [*lines, _not_asked(self.site)] if lines else []
 
     def scripts(self, run_array: Sequence[str] = RUN_ARRAY) -> Iterator[str]:
         """Yield for each shape a comment and the batch script of its array, with placeholders such as `{name}`."""
@@ -67,6 +83,14 @@ def _line(shape: Shape, chosen: Sequence[Element], site: Site) -> str:
     limit = "the partition's time limit" if limit_s is None else f"time limit {slurm_time(limit_s)}"
     runs = f"array: {counted(sum(sizes), 'run')} with {shape}, in {counted(len(sizes), 'allocation')}{many}, {limit}"
     return runs + _gpu_hours(shape, chosen, site)
+
+
+def _not_asked(site: Site) -> str:
+    keys = [f"`{key}:`" for key in _OF_THE_CLUSTER if key in site.places]
+    *first, last = keys or ["its default partition", "your account"]
+    what = f"{', '.join(first)} and {last}" if first else last
+    cure = "`tunebench site check` compares the site file with the cluster"
+    return f"note: a plan does not ask the cluster, so {what} {'are' if first else 'is'} not checked; {cure}"
 
 
 def _gpu_hours(shape: Shape, chosen: Sequence[Element], site: Site) -> str:

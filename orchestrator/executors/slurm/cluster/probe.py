@@ -20,6 +20,7 @@ from typing import Any
 from orchestrator.errors import LaunchError
 from orchestrator.executors.slurm import client
 from orchestrator.executors.slurm.batches import Batch, BatchFolder
+from orchestrator.executors.slurm.cluster.refusals import refusal
 from orchestrator.executors.slurm.judging import has_ended
 from orchestrator.executors.slurm.script import batch_script
 from orchestrator.executors.slurm.shapes import Shape
@@ -88,9 +89,7 @@ def probe(site: Site, folder: Path, *, command: Sequence[str], python: str | Non
         client.submit(script)
         return _awaited(folder, name, nonce, began)
     except LaunchError as error:
-        where = f"{site.file}: " if site.file else ""
-        text = f"{where}Slurm did not take the job: {error}; `tunebench site check` shows what the cluster has"
-        raise LaunchError(text) from error
+        raise refusal(error, site) from error
     finally:  # also if Slurm did not answer, because the job may exist
         with suppress(LaunchError):
             client.cancel(name)

@@ -1,0 +1,44 @@
+"""The error about a job that sbatch refuses. Pure.
+
+It names the line of the site file that has the refused value, if Slurm's message says which value this is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from orchestrator.errors import LaunchError
+from orchestrator.executors.slurm.site import Site
+
+# A part of Slurm's message → the keys that may be the reason. The first part that fits counts.
+_REASONS: Mapping[str, tuple[str, ...]] = {
+    r"accounting/QOS policy": ("qos", "account", "time"),
+    r"account": ("account", "partition"),
+    r"\bqos\b": ("qos",),
+    r"time limit": ("time",),
+    r"feature": ("constraint",),
+    r"\bgres\b": ("gpu_type",),
+    r"node configuration|memory|cpu count|processors": (
+        *("gpu_type", "node", "cpus_per_gpu", "mem_per_gpu", "constraint", "lines"),
+    ),
+    r"partition": ("partition",),
+    r"option|reservation|license|node name|--[a-z]": ("lines",),
+}
+_NO_TIME = "write `time:` into the site file, or a smaller `timeout_s:` into the scenario"
+
+
+def refusal(error: LaunchError, site: Site) -> LaunchError:
+    """Return the error for a user whose job was refused with this message of Slurm."""
+    reasons = (keys for part, keys in _REASONS.items() if re.search(part, str(error), re.IGNORECASE))
+    keys = next(reasons, ())
+    written = [key for key in keys if key in site.places]
+    place = site.places[written[0]] if written else site.file
+    lines = " or ".join(f"`{key}:`{_line(site.places[key]) if key != written[0] else ''}" for key in written)
+    cures = [f"change {lines}"] if written else [_NO_TIME] if keys == ("time",) else []
+    cures.append("`tunebench site check` shows what the cluster has")
+    return LaunchError(f"{f'{place}: ' if place else ''}Slurm refused the job: {error}; {'; '.join(cures)}")
+
+
+def _line(place: str) -> str:
+    return f" (line {place.rsplit(':', 2)[1]})"
