@@ -1,7 +1,7 @@
 """Large campaigns on a Slurm on this machine, for docs/clusters.md. They take too long for the tests.
 
     python tests/slurm/by_hand.py load [RUNS]     2,000 quick runs; everything is stopped and started again in the middle
-    python tests/slurm/by_hand.py kills [KILLS]   200 quick runs; the submitter is killed at 100 random moments
+    python tests/slurm/by_hand.py kills [KILLS]   500 quick runs; the submitter is killed at 100 moments of a fixed seed
 
 Each prints a line of JSON: how often Slurm's clients were called, and whether a run was lost or carried out twice.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import shutil
 import sys
 import tempfile
@@ -23,16 +22,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from cluster import CLIENTS, Campaign, Cluster
+from cluster import Campaign, Cluster
+from moments import killed
 from scenarios import write
-
-# An element asks squeue once for the end of its allocation, if Slurm is older than 23.02 and does not say it.
-NOTE = """\
-[[ $PWD == */slurm/* ]] && where=-on-a-node
-echo "$(date +%s.%N) {client}$where" >> "$HERE/calls"
-exec "$REAL" "$@"
-"""
-SEED = 20261125
 
 
 @contextmanager
@@ -50,9 +42,7 @@ def campaign(folder: Path, on: Cluster, runs: int, **site: Any) -> Campaign:
     """Make a campaign of this number of quick runs, whose submitter notes each call of a client of Slurm."""
     write(folder, [f"quick-{number}" for number in range(runs // 10)], repeats=10)
     one = Campaign(folder=folder, cluster=on, site={"poll": "30s", "grace": "60s", **site})
-    for client in CLIENTS:
-        if shutil.which(client):
-            one.fake(client, NOTE.format(client=client))
+    one.note_calls()
     return one
 
 
@@ -77,22 +67,19 @@ def load(folder: Path, runs: int) -> dict[str, Any]:
 
 
 def kills(folder: Path, count: int) -> dict[str, Any]:
-    """Kill the submitter at random moments, and resume its campaign each time."""
-    chance, began, runs = random.Random(SEED), time.time(), 200
+    """Kill the submitter at moments of a fixed seed, and resume its campaign each time. Few elements are in the queue at once."""
+    began, runs = time.time(), 5 * count
     with cluster() as on:
-        many = campaign(folder, on, runs, poll="2s", grace="5s")
-        for _ in range(count):
-            process = many.begin()
-            time.sleep(chance.uniform(0.5, 9.0))
-            process.kill()
-            process.communicate()
+        many = campaign(folder, on, runs, poll="2s", grace="5s", max_queued=6)
+        hit = killed(many, count)
+        left = runs - len(many.records())
         code, said = many.run(seconds=7200)
-        return {"kills": count, **outcome(many, code, said, time.time() - began, runs)}
+        return {"kills": dict(hit.most_common()), "left": left, **outcome(many, code, said, time.time() - began, runs)}
 
 
 def outcome(many: Campaign, code: int, said: str, took_s: float, runs: int) -> dict[str, Any]:
     statuses, starts = Counter(record.status.value for record in many.records().values()), many.starts()
-    calls = [line.split() for line in (many.folder / "calls").read_text().splitlines()]
+    calls = many.calls()
     by_client = Counter(client for _, client in calls)
     polls = [float(at) for at, client in calls if client == "squeue"]
     in_a_minute = (sum(at <= other < at + 60 for other in polls) for at in polls)

@@ -28,6 +28,12 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=urgent Nodes=n[1-3] PriorityTier=10 PreemptMode=off MaxTime=INFINITE DefMemPerCPU=100 State=UP
 PartitionName=closed Nodes=n[1-3] MaxTime=INFINITE DefMemPerCPU=100 State=DOWN"""
+# An element asks squeue once for the end of its allocation, if Slurm is older than 23.02 and does not say it.
+NOTE = """\
+[[ $PWD == */slurm/* ]] && where=-on-a-node
+echo "$(date +%s.%N) {client}$where" >> "$HERE/calls"
+exec "$REAL" "$@"
+"""
 # Tests wait for less than users do.
 HASTE = {"poll": "1s", "grace": "3s"}
 
@@ -174,6 +180,17 @@ class Campaign:
 
     def batches(self) -> list[Path]:
         return sorted((self.results / "slurm").glob("[0-9]*"))
+
+    def note_calls(self) -> None:
+        """Let the submitter note each call of a client of Slurm in the file `calls`."""
+        for client in CLIENTS:
+            if shutil.which(client):
+                self.fake(client, NOTE.format(client=client))
+
+    def calls(self) -> list[list[str]]:
+        """Return time and client of each noted call."""
+        file = self.folder / "calls"
+        return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
     def fake(self, client: str, script: str) -> Path:
         """Put a bash script in front of one of Slurm's clients, for the submitter only. `$REAL` is the real client."""
