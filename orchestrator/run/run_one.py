@@ -199,10 +199,10 @@ def _evidence(
     outcome, residue = trained.outcome, gpu_access.given_back(gpus, taken_before)
     redact_rank_files(folder)
     findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus, wall_s=outcome.wall_s)
-    judged = _judged(experiment, folder, trained, findings)
+    judged = _judged(experiment, folder, trained, findings, claim)
     if judged.status is Status.FAILED and "slurm" in claim.details and stop.comes_within(_LATE_SIGNAL_S):
         outcome = replace(outcome, cancelled=True)
-        judged = _judged(experiment, folder, replace(trained, outcome=outcome), findings)
+        judged = _judged(experiment, folder, replace(trained, outcome=outcome), findings, claim)
     # If the instrument ran (a custom command may start it, too), it measured the wait for a core itself.
     share = None if any(worker.get("core_wait") for worker in findings.workers) else trained.core_wait_share
     of_host = (*host_load.measurements(core_time_before), *host_load.core_wait(share))
@@ -226,7 +226,9 @@ def _communication(experiment: Experiment, folder: RunFolder) -> dict[str, Any]:
     return {"communication": found} if found else {}
 
 
-def _judged(experiment: Experiment, folder: RunFolder, trained: Trained, findings: Findings) -> Verdict:
+def _judged(
+    experiment: Experiment, folder: RunFolder, trained: Trained, findings: Findings, claim: claims.Claim
+) -> Verdict:
     judged = verdict(
         trained.outcome,
         workers=findings.workers,
@@ -239,6 +241,11 @@ def _judged(experiment: Experiment, folder: RunFolder, trained: Trained, finding
         shown = show("wall_s", trained.outcome.wall_s)
         cause = f"it was ended after {shown}, shortly before the end of its allocation; give `time:` in the site file more time"
         return replace(judged, cause=cause)
+    allocation = claim.details.get("slurm")
+    if trained.out_of_memory and judged.kind == "oom_host" and isinstance(allocation, Mapping):
+        from orchestrator.executors.slurm.judging import more_memory
+
+        return replace(judged, cause=f"{judged.cause}; {more_memory(allocation.get('memory_mb'))}")
     # A loss that is not finite may be the only metric, so a run without metrics may be invalid, too.
     ended_well = judged.status is Status.OK or judged.kind == NO_METRICS
     return (invalid(experiment, findings) or judged) if ended_well else judged

@@ -1,4 +1,7 @@
-"""A training of no work. `quick…` ends at once, `bad…` fails, and `sleep<N>…` takes N seconds. Each start is noted in FOLDER."""
+"""A training of no work. `quick…` ends at once, `bad…` fails, `sleep<N>…` takes N seconds, `large<N>…` holds N MB for a while.
+
+Each start is noted in FOLDER.
+"""
 
 import os
 import sys
@@ -13,4 +16,7 @@ if kind.startswith("bad"):
     raise SystemExit("it was asked to fail")
 if kind.startswith("sleep"):
     time.sleep(float(kind.removeprefix("sleep").partition("-")[0]))
+if kind.startswith("large"):
+    held = [b"x" * 1_000_000 for _ in range(int(kind.removeprefix("large").partition("-")[0]))]
+    time.sleep(10)  # some clusters look at the memory only now and then
 print({"train_runtime": 1.0 + time.time() - began})

@@ -65,7 +65,7 @@ class Case:
 
 @pytest.fixture
 def case(tmp_path: Path) -> Callable[..., Case]:
-    def made(*, claimed: bool = True, **site: Any) -> Case:
+    def made(*, claimed: bool = True, memory_mb: int | None = None, **site: Any) -> Case:
         store = Store.create(tmp_path / "r", {})
         store.add([BASE])
         begun, waiting = (store.job(BASE.id, repeat=repeat, attempt=1) for repeat in (1, 2))
@@ -74,7 +74,7 @@ def case(tmp_path: Path) -> Callable[..., Case]:
         assert batch is not None
         if claimed:
             folder.mark(0, 0, Mark.STARTED)
-            details = {"slurm": {"batch": batch.name, "element": 0, "restart": 0}}
+            details = {"slurm": {"batch": batch.name, "element": 0, "restart": 0, "memory_mb": memory_mb}}
             assert claims.claim(begun, executor="slurm", details=details)
             changed(begun.folder.claim, host="node7", boot_id="another")
         element = Watched(folder=folder, name=batch.name, number=0, job_id=5, since=SUBMITTED)
@@ -128,6 +128,33 @@ def test_ends(case: Callable[..., Case], state: str | None) -> None:
     one.listed(state)
     begun, waiting = ENDS[state]
     assert one.settled() == [("r1-t1", *begun), ("r2-t1", *waiting)]
+
+
+KILLED = {  # what slurmstepd writes into the log of an element that it ended for its memory
+    "control groups": "Detected 1 oom-kill event(s) in StepId=9.batch. Some of your processes may have been killed",
+    "older control groups": "Detected 2 oom-kill event(s) in step 9.batch cgroup.",
+    "a look": "StepId=9.batch exceeded memory limit (468049920 > 419430400), being killed",
+    "an older look": "Exceeded job memory limit",
+}
+
+
+@pytest.mark.parametrize("state", ["FAILED", None])
+@pytest.mark.parametrize("said", KILLED.values(), ids=KILLED)
+def test_the_log_says_that_the_memory_ran_out(case: Callable[..., Case], state: str | None, said: str) -> None:
+    one = case()
+    one.folder.log(0).write_text(f"Loading module\nslurmstepd-n1: error: {said}\n")
+    one.listed(state)
+    assert one.settled() == [("r1-t1", "failed", "oom_host"), ("r2-t1", "pending", None)]
+
+
+def test_a_record_names_the_memory_of_the_allocation(case: Callable[..., Case]) -> None:
+    one = silent(case(memory_mb=400))
+    one.listed("OUT_OF_MEMORY")
+    one.settled()
+    record = Store(one.folder.results).run(one.begun).record
+    assert record is not None and record.cause == (
+        "its memory ran out; its allocation had 400 MiB: give it more by `mem_per_gpu:`, or `--mem` in `lines:`, in the site file"
+    )
 
 
 @pytest.mark.parametrize("state", GO_ON)

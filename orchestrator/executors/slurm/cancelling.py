@@ -7,14 +7,14 @@ such a run, and the elements with nothing left to do.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.errors import LaunchError
 from orchestrator.executors.slurm import client
 from orchestrator.executors.slurm.batches import Batch, BatchFolder, Mark, batch_folders
 from orchestrator.executors.slurm.judging import Word
-from orchestrator.executors.slurm.watched import Watched, refuse
+from orchestrator.executors.slurm.watched import Watched, allocation_of, refuse
 from orchestrator.records import Job, JobState, Status
 from orchestrator.results import claims
 
@@ -53,9 +53,8 @@ def cancel_running(jobs: Sequence[Job]) -> tuple[list[Job], str | None]:
     numbers: dict[tuple[BatchFolder, str], list[int]] = defaultdict(list)
     batches = {batch.name: folder for folder in batch_folders(jobs[0].folder.results) if (batch := folder.batch())}
     for job in jobs:
-        claim = claims.read_claim(job.run_dir)
-        details = claim.details.get("slurm") if claim else None
-        if isinstance(details, Mapping) and details.get("batch") in batches and isinstance(details.get("element"), int):
+        details = allocation_of(job)
+        if details.get("batch") in batches and isinstance(details.get("element"), int):
             ending.append(job)
             numbers[batches[details["batch"]], details["batch"]].append(details["element"])
     problem = None

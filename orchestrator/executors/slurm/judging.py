@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from orchestrator.records import Status
@@ -29,6 +30,11 @@ _NORMAL_REASONS = (
     ),
     *("Assoc", "QOSMax", "QOSGrp", "QOSJobLimit", "Reservation", "SchedDefer", "WaitingForScheduling", "BurstBuffer"),
 )
+# The end of an element's log says it, in the words of several versions, if Slurm ended the element for its memory.
+_OUT_OF_MEMORY = re.compile(
+    r"^slurmstepd\S*: error: .*(exceeded (job |step )?memory limit|oom-kill event|hit memory(\+swap)? limit)",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,8 +58,14 @@ def is_waiting(state: str) -> bool:
     return state in _WAITING
 
 
-def word(state: str | None, reason: str = "") -> Word:
-    """Return the end of a run without a record whose job is in this state. None: Slurm does not list the job any more."""
+def word(state: str | None, reason: str = "", *, log: str = "", memory_mb: int | None = None) -> Word:
+    """Return the end of a run without a record whose job is in this state. None: Slurm does not list the job any more.
+
+    `log` is the end of the element's log. `memory_mb` is the memory of its allocation, if it is known. The log counts, too: without
+    control groups, Slurm ends a job for its memory and calls it FAILED; and Slurm forgets jobs.
+    """
+    if state in (None, "FAILED", "COMPLETED") and _OUT_OF_MEMORY.search(log):
+        state = "OUT_OF_MEMORY"
     match state:
         case "TIMEOUT":
             cause = "Slurm ended its allocation at the time limit; give `time:` in the site file more time"
@@ -61,7 +73,7 @@ def word(state: str | None, reason: str = "") -> Word:
         case "DEADLINE":
             return Word(status=Status.TIMEOUT, kind="timeout", cause="Slurm ended its allocation at the job's deadline")
         case "OUT_OF_MEMORY":
-            cause = "Slurm ended its allocation, which used more memory than it had asked for"
+            cause = f"its memory ran out; {more_memory(memory_mb)}"
             return Word(status=Status.FAILED, kind="oom_host", cause=cause)
         case "CANCELLED":
             return Word(status=Status.CANCELLED, kind="cancelled", cause="its job was cancelled in Slurm")
@@ -76,6 +88,12 @@ def word(state: str | None, reason: str = "") -> Word:
     return Word(
         status=Status.LOST, kind="lost", cause=f"its job ended without a record (Slurm: {state}{why})", sure=False
     )
+
+
+def more_memory(memory_mb: int | None) -> str:
+    """Return what to do about an allocation whose memory ran out, and how much it had, if that is known."""
+    had = "" if memory_mb is None else f"its allocation had {memory_mb} MiB: "
+    return f"{had}give it more by `mem_per_gpu:`, or `--mem` in `lines:`, in the site file"
 
 
 def _lost(text: str, state: str) -> Word:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import LaunchError
 from orchestrator.executors.slurm import client
@@ -136,10 +137,20 @@ def _word_of_slurm(element: Watched, queue: Queue, *, stopped: bool) -> Word | N
     latest = queue.asked_at if row is None else time.time()
     if latest - element.gone_since < queue.site.grace_s:
         return None
-    said = word("CANCELLED") if row is None and stopped else word(row.state if row else None, row.reason if row else "")
+    if row is None and stopped:
+        said = word("CANCELLED")
+    else:
+        state, reason = (row.state, row.reason) if row else (None, "")
+        said = word(state, reason, log=_log_end(element), memory_mb=_memory_mb(element))
     if not said.sure and any(_is_fresh(job) for job in element.left):
         return None
     return said
+
+
+def _memory_mb(element: Watched) -> int | None:
+    """Return the memory of the element's allocation, if the claim of one of its runs notes it."""
+    noted = (allocation_of(job).get("memory_mb") for job in element.left)
+    return next((number for number in noted if isinstance(number, int)), None)
 
 
 def _stuck(element: Watched, row: Row, site: Site) -> Word | None:
@@ -200,10 +211,15 @@ def _record(job: Job, end: Word) -> RunRecord:
 
 def _is_of(element: Watched, job: Job) -> bool:
     """Return whether this element claimed the run."""
+    details = allocation_of(job)
+    return (details.get("batch"), details.get("element")) == (element.name, element.number)
+
+
+def allocation_of(job: Job) -> Mapping[str, Any]:
+    """Return what the claim of a run says about its allocation. Return an empty mapping if no element has claimed the run."""
     claim = claims.read_claim(job.run_dir)
     details = claim.details.get("slurm") if claim else None
-    place = (element.name, element.number)
-    return isinstance(details, Mapping) and (details.get("batch"), details.get("element")) == place
+    return details if isinstance(details, Mapping) else {}
 
 
 def _log_end(element: Watched) -> str:

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +21,8 @@ from orchestrator.errors import LaunchError, ResultsError
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import client
 from orchestrator.executors.slurm.batches import BatchFolder, Mark
+from orchestrator.executors.slurm.judging import word
+from orchestrator.machine import cgroup
 from orchestrator.records import Job, JobState, RunRecord, Status
 from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
@@ -35,7 +37,7 @@ _ROOM = 1.2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allocation:
-    """The allocation of an element: its place in the array, Slurm's number, how often it was started before, and its end."""
+    """The allocation of an element: its place in the array, Slurm's number, how often it was started before, and its limits."""
 
     batch: str
     element: int
@@ -43,10 +45,12 @@ class Allocation:
     restart: int
     node: str
     ends_at: float | None = None
+    memory_mb: int | None = None
 
     def details(self) -> dict[str, Any]:
         """Return what the claim of a run says about the allocation."""
         words = {"batch": self.batch, "element": self.element, "job_id": self.job_id, "restart": self.restart}
+        words |= {} if self.memory_mb is None else {"memory_mb": self.memory_mb}
         until = {} if self.ends_at is None else {"until": self.ends_at - _GOODBYE_S}
         return {"slurm": {**words, "node": self.node}, **until}
 
@@ -76,10 +80,15 @@ def _run(job: Job | None, own: Allocation) -> None:
     """Carry out a run. Do nothing if another process has claimed it."""
     if job is None:
         return
+    killed_before = cgroup.memory_kills_around()
     with closing(LocalExecutor(name=EXECUTOR, details=own.details()).run([job])) as ended:  # type: ignore[type-var]
         for one, state in ended:
             if state is JobState.LOST and not one.folder.record.exists():
-                write_record(one.run_dir, unfinished_record(one))
+                record = unfinished_record(one)
+                if record.status is Status.LOST and cgroup.memory_kills_around() > killed_before:
+                    end = word("OUT_OF_MEMORY", memory_mb=own.memory_mb)
+                    record = replace(record, status=end.status, kind=end.kind, cause=end.cause)
+                write_record(one.run_dir, record)
 
 
 def _next_attempt(job: Job, own: Allocation) -> Job | None:
@@ -142,7 +151,14 @@ def _allocation(batch: str, element: int, variables: Mapping[str, str]) -> Alloc
         restart=number("SLURM_RESTART_COUNT"),
         node=variables.get("SLURMD_NODENAME") or socket.gethostname(),
         ends_at=float(known_end) if known_end else _asked_end(f"{job_id}_{element}"),
+        memory_mb=_memory_mb(number) or None,
     )
+
+
+def _memory_mb(number: Callable[[str], int]) -> int:
+    """Return the memory of the allocation on this node, or 0 if Slurm does not limit it. `number` reads a variable."""
+    for_each = number("SLURM_MEM_PER_CPU") * number("SLURM_CPUS_ON_NODE")
+    return number("SLURM_MEM_PER_NODE") or for_each or number("SLURM_MEM_PER_GPU") * number("SLURM_GPUS_ON_NODE")
 
 
 def _asked_end(job: str) -> float | None:
