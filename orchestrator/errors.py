@@ -64,6 +64,10 @@ class PreparationError(OrchestratorError):
     """Training data that could not be prepared."""
 
 
+class BuildError(OrchestratorError):
+    """A software environment that could not be built or removed, or that is missing."""
+
+
 REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable and readable"),

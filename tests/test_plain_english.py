@@ -116,7 +116,15 @@ def test_no_sentence_is_longer_than_a_breath(path: Path) -> None:
     assert not [sentence for text in texts for sentence in too_long(text)]
 
 
-ERRORS = {"OrchestratorError", "ConfigError", "SelectionError", "ResultsError", "LaunchError", "PreparationError"}
+ERRORS = {
+    "OrchestratorError",
+    "ConfigError",
+    "SelectionError",
+    "ResultsError",
+    "LaunchError",
+    "PreparationError",
+    "BuildError",
+}
 OURS = [
     path for path in CODE if "orchestrator" in path.parts and "workers" not in path.parts
 ]  # a worker's error is quoted

@@ -26,7 +26,7 @@ from orchestrator.files.redaction import redact
 from orchestrator.machine.gpus import driver_versions, gpu_state, visible_gpus
 from orchestrator.records import Gpu
 
-__all__ = ["Machine", "collect", "pip_freeze", "python_version", "this_machine", "visible_gpus"]
+__all__ = ["Machine", "collect", "installed", "pip_freeze", "python_version", "this_machine", "visible_gpus"]
 
 _INTERPRETER_S, _FREEZE_S, _GIT_S = 60.0, 180.0, 10.0
 _FOLDER_NAME = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(-py[\d.]+.*)?\.(dist-info|egg-info)")
@@ -81,16 +81,17 @@ def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
     """
     # Paths are compared, not files: the interpreters of two virtual environments link to the same file.
     if python is None or os.path.abspath(os.path.expanduser(python)) == os.path.abspath(sys.executable):
-        return platform.python_version(), _installed(sys.path)
+        return platform.python_version(), installed(sys.path)
     # Another program than Python may answer anything.
     with suppress(LaunchError, ValueError, RecursionError):
         match json.loads(_capture([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S)):
             case [str(version), [*path]] if all(isinstance(folder, str) for folder in path):
-                return version, _installed(path)
+                return version, installed(path)
     return None, {}
 
 
-def _installed(path: Sequence[str]) -> dict[str, str]:
+def installed(path: Sequence[str]) -> dict[str, str]:
+    """Return a dict from normalised package name to version, read from the names of the folders in these folders."""
     versions: dict[str, str] = {}
     for folder in path:
         try:

@@ -1,0 +1,136 @@
+"""The files of a software environment in the user's cache, and what is known of a finished build.
+
+    <environments>/<digest>.lock     who builds it or uses it (`locks`); its time is the time of the last use
+    <environments>/<digest>.log      the output of the last build
+    <environments>/<digest>/         requirements.txt, constraints.txt, lock.txt, names.txt, environment.json
+    <environments>/<digest>/venv/    the virtual environment
+
+`environment.json` is the commit point of a build. It is the last file that a build writes, and the first that a removal deletes. A
+folder without this file is what a killed process left. The folder is not made under another name and renamed at the end, because
+the scripts of a virtual environment contain its absolute path.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.files import reading, writing
+from orchestrator.files.cache import cache_folder
+from orchestrator.files.printable_text import printable
+from orchestrator.machine.environments.request_digest import DIGITS, digest
+from orchestrator.records import load
+from orchestrator.records.environment import EnvironmentRequest
+
+IS_DIGEST = re.compile(f"[0-9a-f]{{{DIGITS}}}")
+_VENV = "venv"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """The content of `environment.json`. `lock` is the digest of the installed packages; `bytes` counts hard links once.
+
+    `request` has no credentials. `seconds` is the time of the build, and `built_at` is when it ended.
+    """
+
+    request: EnvironmentRequest
+    lock: str
+    packages: Mapping[str, str]
+    python: str
+    tool: str
+    tool_version: str
+    seconds: float
+    bytes: int
+    built_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The paths of one environment. `folder` need not exist."""
+
+    folder: Path
+
+    @property
+    def digest(self) -> str:
+        return self.folder.name
+
+    @property
+    def venv(self) -> Path:
+        return self.folder / _VENV
+
+    @property
+    def interpreter(self) -> Path:
+        return self.venv / "bin" / "python"
+
+    @property
+    def lock_file(self) -> Path:
+        """The file that is locked during a build, a use and a removal."""
+        return self.folder.with_name(f"{self.digest}.lock")
+
+    @property
+    def log(self) -> Path:
+        return self.folder.with_name(f"{self.digest}.log")
+
+    @property
+    def requirements(self) -> Path:
+        return self.folder / "requirements.txt"
+
+    @property
+    def constraints(self) -> Path:
+        return self.folder / "constraints.txt"
+
+    @property
+    def locked(self) -> Path:
+        """The file with the exact packages and their hashes."""
+        return self.folder / "lock.txt"
+
+    @property
+    def record(self) -> Path:
+        return self.folder / "environment.json"
+
+    def built(self) -> Built | None:
+        """Return what is known of the finished build, or None if the environment is not built."""
+        try:
+            return load(Built, reading.read_bytes(self.record, limit=reading.RECORD_BYTES))
+        except (OSError, ValueError):
+            return None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names under which the environment was built, without repetition."""
+        with suppress(OSError, ValueError):
+            return tuple(dict.fromkeys(reading.read_text(self._names, limit=reading.CLAIM_BYTES).split("\n")[:-1]))
+        return ()
+
+    def add_name(self, name: str) -> None:
+        """Note one more name of the environment. It is only shown, so errors are ignored."""
+        if (name := printable(" ".join(name.split()))) not in self.names():
+            with suppress(OSError):
+                writing.append(self._names, f"{name}\n")
+
+    @property
+    def _names(self) -> Path:
+        return self.folder / "names.txt"
+
+
+def environments_folder() -> Path:
+    """Return the folder of all environments: `$TUNEBENCH_ENVIRONMENTS`, else `environments` in Tunebench's cache folder."""
+    if own := os.environ.get("TUNEBENCH_ENVIRONMENTS"):
+        return Path(own).absolute()
+    return cache_folder() / "environments"
+
+
+def place_of(request: EnvironmentRequest) -> Place:
+    """Return the paths of the environment that a request asks for. Two names with one request share one environment."""
+    return Place(environments_folder() / digest(request))
+
+
+def place_with(interpreter: Path) -> Place | None:
+    """Return the paths of the environment that has this interpreter. Return None for an interpreter that Tunebench did not make."""
+    if len(interpreter.parents) > 2 and interpreter.parents[1].name == _VENV:
+        place = Place(interpreter.parents[2])
+        return place if IS_DIGEST.fullmatch(place.digest) else None
+    return None

@@ -1,0 +1,293 @@
+"""Software environments that are really built, from wheels that the tests write: reused, shared, killed, failed and removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import takewhile
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from campaigns import ROOT
+
+from orchestrator.errors import BuildError
+from orchestrator.machine import environments
+from orchestrator.machine.environments import installers, inventory, locks
+from orchestrator.machine.environments.places import Place, place_of
+from orchestrator.records.environment import EnvironmentRequest
+from tests.factories import packages
+
+_BUILDER = """
+import json, sys
+from orchestrator.machine import environments
+from orchestrator.records.environment import EnvironmentRequest
+request = EnvironmentRequest(**{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(sys.argv[1]).items()})
+environments.build(request, lambda text: print(text, flush=True))
+with environments.using(environments.interpreter(request)):
+    print("using it", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The environments of a test; packages come only from the folder `wheels` next to it."""
+    monkeypatch.setenv("TUNEBENCH_ENVIRONMENTS", str(tmp_path / "environments"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    packages.wheel(tmp_path / "wheels", "alpha", "1.0", requires=["beta"])
+    packages.wheel(tmp_path / "wheels", "beta", "2.0")
+    yield tmp_path / "environments"
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    return tmp_path / "wheels"
+
+
+def request_of(wheels: Path, *lines: str, **fields: Any) -> EnvironmentRequest:
+    return EnvironmentRequest(name=fields.pop("name", "tiny"), requirements=lines, find_links=(str(wheels),), **fields)
+
+
+def built(request: EnvironmentRequest) -> list[str]:
+    events = list[str]()
+    environments.build(request, events.append)
+    return events
+
+
+def answer(request: EnvironmentRequest, code: str) -> str:
+    argv = [environments.interpreter(request), "-c", code]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def builder(request: EnvironmentRequest) -> subprocess.Popen[str]:
+    """Start a process that builds the environment, and then uses it until its stdin ends."""
+    fields = {"name": request.name, "requirements": request.requirements, "find_links": request.find_links}
+    env, pipe = {**os.environ, "PYTHONPATH": str(ROOT)}, subprocess.PIPE
+    argv = [sys.executable, "-c", _BUILDER, json.dumps(fields)]
+    return subprocess.Popen(argv, env=env, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
+
+
+def until_used(process: subprocess.Popen[str]) -> list[str]:
+    """Return what a builder prints before it uses the environment."""
+    assert process.stdout
+    lines = [*takewhile(lambda line: line != "using it\n", iter(process.stdout.readline, ""))]
+    assert process.poll() is None, lines
+    return lines
+
+
+def test_an_environment_is_built_once_and_shared_by_its_names(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_of(wheels, "alpha")
+    assert environments.lock_digest(request) is None and not environments.interpreter(request).exists()
+    first, last = built(request)
+    assert first.startswith("building environment 'tiny' with uv (log: ") and "2 packages" in last
+    assert answer(request, "import alpha, beta; print(alpha.VERSION, beta.VERSION)") == "1.0 2.0"
+    known = place_of(request).built()
+    assert known is not None and known.packages == {"alpha": "1.0", "beta": "2.0"} and known.tool == "uv"
+    assert "--hash=sha256:" in place_of(request).locked.read_text()
+    monkeypatch.setenv("PATH", "/nothing")  # a second build starts no program
+    started = time.monotonic()
+    assert built(request_of(wheels, "Alpha  # again", name="other")) == []
+    assert time.monotonic() - started < 1.0 and place_of(request).names() == ("tiny", "other")
+
+
+def test_a_newer_version_is_seen_only_by_a_new_build_and_has_another_lock(wheels: Path) -> None:
+    request = request_of(wheels, "alpha")
+    built(request)
+    before = environments.lock_digest(request)
+    packages.wheel(wheels, "beta", "2.1")
+    assert built(request) == [] and environments.lock_digest(request) == before
+    assert inventory.remove(place_of(request)) and environments.lock_digest(request) is None
+    built(request)
+    assert answer(request, "import beta; print(beta.VERSION)") == "2.1"
+    assert environments.lock_digest(request) not in (before, None)
+    lock = place_of(request).locked.read_text()
+    inventory.remove(place_of(request))
+    packages.wheel(wheels, "beta", "2.2")
+    locked = request_of(wheels, lock=lock)
+    built(locked)
+    assert answer(locked, "import beta; print(beta.VERSION)") == "2.1"
+
+
+def test_constraints_hold(wheels: Path) -> None:
+    packages.wheel(wheels, "beta", "2.1")
+    request = request_of(wheels, "alpha", constraints=("beta<2.1",))
+    built(request)
+    assert answer(request, "import beta; print(beta.VERSION)") == "2.0"
+
+
+def test_of_two_builders_one_builds_and_both_use_it(wheels: Path) -> None:
+    request = request_of(wheels, "alpha")
+    with locks.building(place_of(request), print):  # both find the lock taken, whichever starts first
+        processes = [builder(request) for _ in range(2)]
+        waiting = [process.stdout.readline() for process in processes if process.stdout]
+    assert all(f"waiting for process {os.getpid()} on " in line for line in waiting)
+    texts = [until_used(process) for process in processes]
+    assert sorted(len(text) for text in texts) == [0, 2], texts
+    assert inventory.entry(place_of(request)).state == "in use"
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert inventory.entry(place_of(request)).state == "built"
+
+
+def test_what_a_killed_build_leaves_is_never_used(wheels: Path) -> None:
+    """The programs of the killed builder live on in their own sessions; the next builder ends them before it begins."""
+    moments, request = random.Random(20), request_of(wheels, "alpha", "gamma")
+    packages.wheel(wheels, "gamma", "1.0", code="".join(f"x{number} = {number}\n" for number in range(1000)))
+    place, states = place_of(request), []
+    for _ in range(20):
+        process = builder(request)
+        assert process.stdout and process.stdout.readline().startswith("building")
+        time.sleep(moments.uniform(0.0, 0.8))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        states.append(environments.lock_digest(request))
+        if states[-1] is not None:
+            assert answer(request, "import alpha, beta, gamma; print(gamma.x999)") == "999"
+            inventory.remove(place)
+        else:
+            with pytest.raises(BuildError, match="is not there"), environments.using(place.interpreter):
+                pass
+    assert None in states
+    built(request)
+    assert answer(request, "import alpha, beta, gamma; print(gamma.x999)") == "999"
+
+
+def test_a_requirement_that_cannot_be_met_is_one_sentence_with_a_log(wheels: Path, folder: Path) -> None:
+    request = request_of(wheels, "alpha", "nothing-of-this-name")
+    with pytest.raises(BuildError) as failed:
+        built(request)
+    text, place = str(failed.value), place_of(request)
+    assert text.startswith("environment 'tiny': locking its packages failed: No solution found") and "\n" not in text
+    assert "nothing-of-this-name was not found" in text and f"(log: {place.log})" in text
+    assert "nothing-of-this-name" in place.log.read_text() and not place.folder.exists()
+    assert environments.lock_digest(request) is None and inventory.entry(place).state == "failed"
+
+
+def test_packages_that_do_not_fit_together_are_refused(wheels: Path) -> None:
+    request = request_of(wheels, lock="alpha==1.0\n")
+    with pytest.raises(BuildError, match=r"checking its packages failed: .*alpha.*beta"):
+        built(request)
+    assert environments.lock_digest(request) is None
+
+
+def test_torch_that_cannot_be_imported_is_refused(wheels: Path) -> None:
+    packages.wheel(wheels, "torch", "1.0", code="raise OSError('libcudnn.so.9: cannot open shared object file')\n")
+    request = request_of(wheels, "torch")
+    with pytest.raises(BuildError, match=r"importing torch failed: .*libcudnn\.so\.9"):
+        built(request)
+
+
+def test_a_changed_local_package_is_built_again(wheels: Path, tmp_path: Path) -> None:
+    source = packages.local_package(tmp_path / "my lib", "mylib", "ANSWER = 1\n")
+    locked = set[str | None]()
+    for content, line in (("1", source.as_uri()), ("2", source.as_uri()), ("3", str(source))):
+        (source / "mylib.py").write_text(f"ANSWER = {content}\n")
+        line = f"mylib @ {line}" if "://" in line else line
+        request = request_of(wheels, line, folders={str(source): content})
+        built(request)
+        assert answer(request, "import mylib; print(mylib.ANSWER)") == content
+        locked.add(environments.lock_digest(request))
+    assert len(locked) == 3 and None not in locked
+
+
+def test_two_commits_are_two_environments(wheels: Path, tmp_path: Path) -> None:
+    source, locked = packages.local_package(tmp_path / "repository", "mylib", "ANSWER = 1\n"), []
+    for content in (1, 2):
+        (source / "mylib.py").write_text(f"ANSWER = {content}\n")
+        request = request_of(wheels, f"mylib @ git+{source.as_uri()}@{packages.commit(source)}")
+        built(request)
+        assert answer(request, "import mylib; print(mylib.ANSWER)") == str(content)
+        locked.append((environments.digest(request), environments.lock_digest(request)))
+    assert len({*map(str, locked)}) == 2 and locked[0][0] != locked[1][0] and locked[0][1] != locked[1][1]
+
+
+def test_what_is_in_use_is_never_removed(wheels: Path, folder: Path) -> None:
+    request = request_of(wheels, "beta")
+    built(request)
+    place = place_of(request)
+    with environments.using(environments.interpreter(request)):
+        os.utime(place.lock_file, (0, 0))
+        assert inventory.remove(place) is None and list(inventory.collect(0.0)) == []
+        assert answer(request, "import beta; print(beta.VERSION)") == "2.0"
+    assert list(inventory.collect(float("inf"))) == []
+    os.utime(place.lock_file, (0, 0))
+    (collected,) = inventory.collect(30 * 86_400.0)
+    assert "not used for" in collected.why and collected.freed_bytes > 0
+    assert not any(folder.glob(f"{place.digest}*"))
+
+
+def test_gc_removes_what_killed_builds_left_at_once(folder: Path) -> None:
+    half = Place(folder / "0123456789ab")
+    half.venv.mkdir(parents=True)
+    (half.venv / "left").write_bytes(b"x" * 1000)
+    (folder / "uv-cache").mkdir()
+    (collected,) = inventory.collect(float("inf"))
+    assert (collected.place, collected.freed_bytes) == (half, 1000) and "unfinished" in collected.why
+    assert [path.name for path in folder.iterdir()] == ["uv-cache"]
+
+
+def test_a_removal_that_is_interrupted_leaves_nothing_that_counts_as_built(wheels: Path) -> None:
+    request = request_of(wheels, "beta")
+    built(request)
+    place = place_of(request)
+    place.record.unlink()  # the first act of a removal
+    assert environments.lock_digest(request) is None
+    built(request)
+    assert answer(request, "import beta; print(beta.VERSION)") == "2.0"
+
+
+class _Empty(BaseHTTPRequestHandler):
+    """An index without any package."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def index() -> Iterator[str]:
+    """The address of an index, with a password."""
+    with HTTPServer(("127.0.0.1", 0), _Empty) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://me:hunter2hunter2@127.0.0.1:{server.server_port}/simple"
+        server.shutdown()
+
+
+def test_passwords_of_indexes_reach_no_file(wheels: Path, folder: Path, index: str) -> None:
+    request = request_of(wheels, "beta", "nothing-of-this-name", indexes=(index,))
+    with pytest.raises(BuildError) as failed:
+        built(request)
+    assert "hunter2" not in str(failed.value)
+    locked = request_of(wheels, lock="beta==2.0\n", indexes=(index,))
+    built(locked)
+    assert "127.0.0.1" in place_of(locked).record.read_text()
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 5 and not [path for path in files if b"hunter2" in path.read_bytes()]
+
+
+def test_without_uv_pip_builds_it(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(installers.importlib.util, "find_spec", lambda name: None)
+    request = request_of(wheels, "alpha", constraints=("beta<2.1",))
+    packages.wheel(wheels, "beta", "2.1")
+    first, _ = built(request)
+    assert "without uv, this takes minutes" in first
+    assert answer(request, "import alpha, beta; print(beta.VERSION)") == "2.0"
+    known = place_of(request).built()
+    assert known is not None and known.tool == "pip" and known.tool_version[:1].isdigit()
+    assert place_of(request).locked.read_text().splitlines() == ["alpha==1.0", "beta==2.0"]
