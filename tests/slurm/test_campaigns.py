@@ -126,3 +126,23 @@ def test_a_changed_throttle_reaches_an_array_that_was_submitted(
     process = slow.begin()
     waited(lambda: len(cluster.elements("RUNNING")) > 1, why="more elements run at once")
     assert slow.end(process)[0] == 0 and len(slow.batches()) == 1
+
+
+def test_runs_that_slurm_holds_are_said_once_and_wait(
+    campaign: Callable[..., Campaign],
+    cluster: Cluster,
+    in_process: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = campaign("quick-1", "quick-2", partition="closed")
+    process = held.begin()
+    assert process.stderr is not None
+    said = next(line for line in process.stderr if "Slurm holds" in line)
+    assert said.startswith("Slurm holds 2 runs for a reason that may not go away by itself, PartitionDown: c-"), said
+    assert f"`max_pending:` in the site file, or end the runs: tunebench cancel {held.results}" in said
+    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
+    shown = in_process("status", held.results, "--json")[1]
+    assert '"2 pending (PartitionDown)"' in shown and shown.count("Slurm holds 2 runs") == 1, shown
+    cluster.call("scontrol", "update", f"jobid={cluster.listed()[0][0]}", "partition=main")
+    code, rest = held.end(process)
+    assert code == 0 and held.statuses() == ["r1-t1 ok"] * 2 and "Slurm holds" not in rest, rest

@@ -282,5 +282,11 @@ def test_the_jobs_in_the_queue_are_counted_by_state_and_reason(store: Store, fak
         "1 running",
         "2 pending (Priority), the first is expected to start at 2026-11-25T11:00:00",
     ]
+    fake("squeue", f"echo '5|0|PENDING|JobHeldUser|N/A|{name.name}'")
+    state, held = ClusterQueue(store.root)()
+    assert state == "1 pending (JobHeldUser)"
+    assert held.startswith(
+        f"Slurm holds 1 run for a reason that may not go away by itself, JobHeldUser: {BASE.id}/r1-t1; "
+    )
     fake("squeue", "echo down >&2; exit 1")
     assert "unknown: squeue" in ClusterQueue(store.root)()[0]

@@ -265,7 +265,7 @@ def test_a_lost_run_may_go_on_in_a_later_start(case: Callable[..., Case]) -> Non
     "reason",
     [
         *("None", "Priority", "Resources", "BeginTime", "JobArrayTaskLimit", "QOSMaxJobsPerUserLimit", "AssocGrpGRES"),
-        *("QOSGrpNodeLimit", "Licenses", "Reservation", "Prolog", "Dependency"),
+        *("QOSGrpNodeLimit", "Licenses", "Reservation", "Prolog", "Dependency", "AssocGrpCPURunMinutesLimit"),
     ],
 )
 def test_reasons_that_go_away(reason: str) -> None:
@@ -278,6 +278,7 @@ def test_reasons_that_go_away(reason: str) -> None:
         *("PartitionDown", "PartitionTimeLimit", "PartitionNodeLimit", "JobHeldUser", "JobHeldAdmin", "BadConstraints"),
         *("ReqNodeNotAvail, UnavailableNodes:n1", "InvalidAccount", "InvalidQOS", "launch failed requeued held"),
         *("QOSMaxCpuPerJobLimit", "QOSMaxWallDurationPerJobLimit", "AssocMaxNodePerJobLimit", "Something new"),
+        *("AssocGrpCPUMinutesLimit", "AssocGrpBillingMinutes", "QOSGrpWallLimit", "DependencyNeverSatisfied"),
     ],
 )
 def test_reasons_that_stay(reason: str) -> None:
@@ -301,6 +302,29 @@ def test_max_pending(case: Callable[..., Case], fake: Fake, state: str, reason: 
     ] == [
         ("r1-t1", JobState.ENDED),
         ("r2-t1", JobState.ENDED),
+    ]
+
+
+def test_without_max_pending_a_wait_that_may_not_end_is_said_once(case: Callable[..., Case]) -> None:
+    one, said = case(claimed=False), list[str]()
+    one.queue.say = said.append
+
+    def answered(reason: str) -> None:
+        one.listed("PENDING", reason, asked_at=time.time())
+        assert one.look() == ([], None)
+        one.queue.tell_held([one.element])
+
+    for reason in ("PartitionDown", "Priority", "PartitionDown"):
+        answered(reason)
+    assert said == [], "a reason that only one answer has"
+    for reason in ("PartitionDown", "PartitionDown", "JobHeldUser"):
+        answered(reason)
+    results = one.folder.results
+    assert said == [
+        f"Slurm holds 2 runs for a reason that may not go away by itself, {reason}: {BASE.id}/r1-t1, {BASE.id}/r2-t1; remove the "
+        "reason in Slurm, limit the wait with `max_pending:` in the site file, or end the runs: tunebench cancel "
+        f"{results}"
+        for reason in ("PartitionDown", "JobHeldUser")
     ]
 
 

@@ -20,13 +20,15 @@ class ClusterQueue:
 
     def __call__(self) -> tuple[str, ...]:
         from orchestrator.executors.slurm.batches import FOLDER
-        from orchestrator.executors.slurm.in_queue import in_queue
+        from orchestrator.executors.slurm.in_queue import held_sentence, in_queue
 
         if not (self.root / FOLDER).is_dir():
             return ()
         if self._asked_at is None or time.monotonic() - self._asked_at >= _ASK_AGAIN_S:
             try:
-                self._sentences = tuple(map(str, in_queue(self.root)))
+                jobs = in_queue(self.root)
+                held = [held_sentence(one.reason, one.held, self.root) for one in jobs if one.held and one.reason]
+                self._sentences = (*map(str, jobs), *held)
             except LaunchError as error:
                 self._sentences = (f"unknown: {error}",)
             self._asked_at = time.monotonic()

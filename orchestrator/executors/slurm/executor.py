@@ -263,6 +263,7 @@ class _Campaign:
                 yield from self._settled(element, end)
             elif not element.left:
                 self.watched.remove(element)
+        self.queue.tell_held(self.watched)
 
     def _throttle(self) -> None:
         """Apply a changed `throttle:` of the site file to the arrays that earlier calls submitted. Slurm must list them."""

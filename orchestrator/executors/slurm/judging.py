@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from orchestrator.executors.slurm.client import Row
 from orchestrator.records import Status
 
 # The job has ended, and Slurm does not start it again. A state that is neither here nor known otherwise changes nothing.
@@ -35,6 +36,9 @@ _OUT_OF_MEMORY = re.compile(
     r"^slurmstepd\S*: error: .*(exceeded (job |step )?memory limit|oom-kill event|hit memory(\+swap)? limit)",
     re.IGNORECASE | re.MULTILINE,
 )
+# Reasons that look like these, but stay: a limit of a single job, and an account whose time is used up. Minutes of running jobs are
+# freed when these jobs end.
+_STAYS = re.compile(r"PerJob|NeverSatisfied|Grp\w*(?<!Run)Minutes|GrpWall")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,4 +106,9 @@ def _lost(text: str, state: str) -> Word:
 
 def is_normal(reason: str) -> bool:
     """Return whether a waiting job's reason goes away by itself. An unknown reason does not, nor does a limit of a single job."""
-    return reason.startswith(_NORMAL_REASONS) and "PerJob" not in reason
+    return reason.startswith(_NORMAL_REASONS) and not _STAYS.search(reason)
+
+
+def is_held(row: Row) -> bool:
+    """Return whether a job waits for a reason that does not go away by itself."""
+    return is_waiting(row.state) and not is_normal(row.reason)

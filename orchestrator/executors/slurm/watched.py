@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import LaunchError
 from orchestrator.executors.slurm import client
-from orchestrator.executors.slurm.batches import FOLDER, Batch, BatchFolder, Mark, batch_folders
+from orchestrator.executors.slurm.batches import FOLDER, Batch, BatchFolder, Mark, batch_folders, run_name
 from orchestrator.executors.slurm.client import Row
-from orchestrator.executors.slurm.judging import Word, has_ended, is_normal, is_waiting, word
+from orchestrator.executors.slurm.in_queue import held_sentence
+from orchestrator.executors.slurm.judging import Word, has_ended, is_held, word
 from orchestrator.executors.slurm.site import Site
 from orchestrator.executors.slurm.worker import EXECUTOR
 from orchestrator.files import reading
@@ -60,7 +61,11 @@ class Watched:
 
 @dataclass(kw_only=True, slots=True)
 class Queue:
-    """The last answer of squeue. `asked_at` is its time, 0 before the first answer; `silent` counts the calls without one since."""
+    """The last answer of squeue.
+
+    `asked_at` is its time, 0 before the first answer; `silent` counts the calls without an answer since. `told` has the reasons
+    that the user knows.
+    """
 
     site: Site
     say: Callable[[str], object] = lambda sentence: None
@@ -68,6 +73,7 @@ class Queue:
     asked_at: float = 0.0
     next_at: float = 0.0
     silent: int = 0
+    told: set[str] = field(default_factory=set)
 
     def ask(self) -> None:
         """Ask squeue, if it is time. If there is no good answer, keep the last one and wait longer before the next call."""
@@ -97,6 +103,21 @@ class Queue:
             element.folder.note_submitted(found.job_id)
             element.job_id = found.job_id
         return self.rows.get((element.name, element.job_id, element.number))
+
+    def tell_held(self, elements: Sequence[Watched]) -> None:
+        """Say once for each reason that jobs may wait for it for ever. A site with `max_pending:` ends them.
+
+        A reason that only one answer has may go away at once.
+        """
+        held: dict[str, list[str]] = {}
+        for element in elements if self.site.max_pending_s is None else ():
+            row = self.row(element)
+            if row is not None and element.stuck_since and element.stuck_since < self.asked_at:
+                held.setdefault(row.reason, []).extend(run_name(job) for job in element.left)
+        for reason, runs in held.items():
+            if reason not in self.told:
+                self.told.add(reason)
+                self.say(held_sentence(reason, runs, elements[0].folder.results))
 
 
 def look(element: Watched, marks: Marks, queue: Queue) -> tuple[list[Job], Word | None]:
@@ -155,10 +176,12 @@ def _memory_mb(element: Watched) -> int | None:
 
 def _stuck(element: Watched, row: Row, site: Site) -> Word | None:
     """Cancel an element that waits too long for a reason that does not go away, and return its end."""
-    if not is_waiting(row.state) or is_normal(row.reason) or site.max_pending_s is None:
+    if not is_held(row):
         element.stuck_since = None
         return None
     element.stuck_since = element.stuck_since or time.time()
+    if site.max_pending_s is None:
+        return None
     waited_s = time.time() - element.stuck_since
     if waited_s < site.max_pending_s:
         return None
