@@ -8,6 +8,7 @@ from pathlib import Path
 from orchestrator.files import reading
 from orchestrator.files.redaction import redact
 from orchestrator.records import Job, RunFolder, RunRecord, Status, load
+from orchestrator.results import allocation_end
 from orchestrator.results.claims import read_claim
 
 
@@ -22,13 +23,14 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
     started_at = claim.claimed_at if claim else _modified(job.run_dir)
     lost = "the process that ran it is gone without a record (killed, or the machine went down)"
     begun = "the process of the run left no record" if job.folder.owner.exists() else "the run had not begun"
+    interrupted = allocation_end.cause(claim, job.folder.results) or f"the benchmark was interrupted, and {begun}"
     return RunRecord(
         experiment_id=job.experiment_id,
         repeat=job.repeat,
         attempt=job.attempt,
         status=status,
         kind=status.value,
-        cause=lost if status is Status.LOST else f"the benchmark was interrupted, and {begun}",
+        cause=lost if status is Status.LOST else interrupted,
         tail=redact(_own_log(job.folder)) or None,
         started_at=started_at,
         wall_s=max(0.0, time.time() - started_at),

@@ -45,7 +45,7 @@ from orchestrator.records import (
     Status,
     load,
 )
-from orchestrator.results import claims
+from orchestrator.results import allocation_end, claims
 from orchestrator.results.store import Store, redact_rank_files, set_record_aside, write_record
 from orchestrator.run import collect, gpu_access, reported_steps, run_files
 from orchestrator.run.collect import Findings
@@ -153,7 +153,7 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         attempt=claim.attempt,
         status=judged.status,
         kind=judged.kind,
-        cause=redact(judged.cause) if judged.cause else None,
+        cause=_cause(judged, folder, claim),
         hint=redact(evidence.hint) if evidence.hint else None,
         tail=None if judged.status is Status.OK else log_tail(run_files.log_end(folder)) or None,
         started_at=outcome.started_at,
@@ -169,6 +169,12 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         beside=beside,
         beside_at_once=beside_at_once,
     )
+
+
+def _cause(judged: Verdict, folder: RunFolder, claim: claims.Claim) -> str | None:
+    by_slurm = allocation_end.cause(claim, folder.results) if judged.status is Status.CANCELLED else None
+    cause = by_slurm or judged.cause
+    return redact(cause) if cause else None
 
 
 def _not_started(started_at: float, *, kind: str, cause: str) -> _Evidence:

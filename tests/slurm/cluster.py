@@ -27,6 +27,7 @@ PARTITIONS = """\
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=urgent Nodes=n[1-3] PriorityTier=10 PreemptMode=off MaxTime=INFINITE DefMemPerCPU=100 State=UP
+PartitionName=cancelling Nodes=n[1-3] PreemptMode=CANCEL MaxTime=INFINITE DefMemPerCPU=100 State=UP
 PartitionName=closed Nodes=n[1-3] MaxTime=INFINITE DefMemPerCPU=100 State=DOWN"""
 # An element asks squeue once for the end of its allocation, if Slurm is older than 23.02 and does not say it.
 NOTE = """\

@@ -35,6 +35,7 @@ def test_a_cancelled_element_is_a_cancelled_run(campaign: Callable[..., Campaign
     cluster.call("scancel", element)
     code, said = some.end(process)
     assert code == 1 and some.statuses() == ["r1-t1 cancelled", "r1-t1 ok"], said
+    assert "its job was cancelled in Slurm; repeat the command to run it again" in said
 
 
 def test_a_cancelled_job_ends_the_call_and_the_next_call_repeats_it(
@@ -110,6 +111,20 @@ def requeue(cluster: Cluster, *words: str) -> None:
 def release(cluster: Cluster, element: str) -> None:
     waited(lambda: element in cluster.elements("PENDING"), why="Slurm has requeued it")
     cluster.call("scontrol", "update", f"jobid={element}", "StartTime=now")
+
+
+def test_a_job_that_a_preemption_ends_says_so_and_the_next_call_repeats_it(
+    campaign: Callable[..., Campaign], cluster: Cluster
+) -> None:
+    some = campaign("sleep6", lines=["--exclusive"], partition="cancelling")
+    process = some.begin()
+    begun(some)
+    cluster.call("sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 4")
+    code, said = some.end(process)
+    assert code == 1 and some.statuses() == ["r1-t1 cancelled"], said
+    cause = "Slurm preempted its job; if Slurm does not start the job again, repeat the command to run it again"
+    assert cause in said
+    assert some.run()[0] == 0 and some.statuses() == ["r1-t1 cancelled", "r1-t2 ok"]
 
 
 def test_a_preempted_element_goes_on(campaign: Callable[..., Campaign], cluster: Cluster) -> None:

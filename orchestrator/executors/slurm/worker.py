@@ -20,7 +20,7 @@ from typing import Any
 from orchestrator.errors import LaunchError, ResultsError
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import client
-from orchestrator.executors.slurm.batches import BatchFolder, Mark
+from orchestrator.executors.slurm.batches import FOLDER, BatchFolder, Mark
 from orchestrator.executors.slurm.judging import word
 from orchestrator.machine import cgroup
 from orchestrator.records import Job, JobState, RunRecord, Status
@@ -48,11 +48,12 @@ class Allocation:
     memory_mb: int | None = None
 
     def details(self) -> dict[str, Any]:
-        """Return what the claim of a run says about the allocation."""
+        """Return what the claim of a run says about the allocation. The path of its log begins at the results folder."""
         words = {"batch": self.batch, "element": self.element, "job_id": self.job_id, "restart": self.restart}
         words |= {} if self.memory_mb is None else {"memory_mb": self.memory_mb}
+        log = f"{FOLDER}/{self.batch.rpartition('.')[2]}/{client.ELEMENT_LOG.format(self.element)}"
         until = {} if self.ends_at is None else {"until": self.ends_at - _GOODBYE_S}
-        return {"slurm": {**words, "node": self.node}, **until}
+        return {"slurm": {**words, "node": self.node, "log": log}, **until}
 
 
 def carry_out(folder: BatchFolder, element: int) -> None:
