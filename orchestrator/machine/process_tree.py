@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S = ((signal.SIGINT, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0))
 _PR_SET_CHILD_SUBREAPER = 36
+# Slurm's name of the node of a process. Several nodes of a test cluster are one machine.
+NODE = "SLURMD_NODENAME"
 # The number of searches for late processes. Processes can fork faster than they are listed.
 _ROUNDS = 20
 
@@ -188,7 +190,9 @@ def _belongs(pid: int, marker: str, root: subprocess.Popen[bytes] | None) -> boo
     try:
         if root is not None and (pid == root.pid or os.getsid(pid) == root.pid):
             return True
-        return psutil.Process(pid).environ().get(MARKER) == marker
+        variables = psutil.Process(pid).environ()
+        here, there = os.environ.get(NODE), variables.get(NODE)
+        return variables.get(MARKER) == marker and (here is None or there in (None, here))
     except (psutil.Error, OSError):
         return False
 

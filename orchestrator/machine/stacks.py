@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 PY_SPY_S, ANSWER_S, QUIET_S = 20.0, 5.0, 0.5
 _LONGEST = 1_000_000
-# Slurm's name of the node of a process.
-NODE = "SLURMD_NODENAME"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,20 +65,17 @@ def on_this_node(marker: str) -> Iterator[Stack]:
 
 
 def _heading(process: psutil.Process) -> str | None:
-    """Return the first line of a process's stack; None if it is not Python, or if it runs on another node.
-
-    Several nodes of a test cluster may be one machine.
-    """
+    """Return the first line of a process's stack; None if it is not Python."""
     import psutil
 
     try:
-        here, there = os.environ.get(NODE), process.environ().get(NODE)
-        if "python" not in Path(process.exe()).name or (here and there and here != there):
+        if "python" not in Path(process.exe()).name:
             return None
         command = redact(" ".join(redact_words(process.cmdline())))[:300]
     except (psutil.Error, OSError):
         return None
-    return f"# {f'node {here}, ' if here else ''}{process.pid}: {command}\n"
+    node = os.environ.get(process_tree.NODE)
+    return f"# {f'node {node}, ' if node else ''}{process.pid}: {command}\n"
 
 
 def _by_py_spy(pid: int) -> str | None:

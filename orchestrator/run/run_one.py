@@ -192,13 +192,17 @@ def _evidence(
     watching = [(name, monitors.get(name)) for name in experiment.monitors]
     command = _command(experiment, folder, gpus, watching=watching)
     command = replace(command, env={**command.env, MARKER: claim.marker})
-    disturbed = gpu_access.settle(gpus, experiment.busy_gpus, cancelled=lambda: stop.received is not None)
-    if edited := why_changed(experiment, "after the plan of this run"):  # checked last, since the wait may be long
-        return _not_started(time.time(), kind=FILES_CHANGED, cause=edited)
-    run_files.write(command, folder)
-    taken_before, core_time_before = gpu_access.memory_taken(gpus), host_load.core_time()
     with ExitStack() as stack:
         watchers = stack.enter_context(companions.accompany(experiment, folder, claim.marker))
+        look = partial(companions.occupants, watchers)
+        disturbed = gpu_access.settle(
+            gpus, experiment.busy_gpus, cancelled=lambda: stop.received is not None, look=look
+        )
+        if edited := why_changed(experiment, "after the plan of this run"):  # checked last, since the wait may be long
+            return _not_started(time.time(), kind=FILES_CHANGED, cause=edited)
+        run_files.write(command, folder)
+        taken_before, core_time_before = gpu_access.memory_taken(gpus), host_load.core_time()
+        companions.watch(watchers)
         for _, monitor in watching:
             stack.enter_context(monitor.watch(folder.path, gpus))
         trained = train(experiment, command, folder, claim=claim, stop=stop, watchers=watchers)
@@ -212,9 +216,7 @@ def _evidence(
     # If the instrument ran (a custom command may start it, too), it measured the wait for a core itself.
     share = None if any(worker.get("core_wait") for worker in findings.workers) else trained.core_wait_share
     of_host = (*host_load.measurements(core_time_before), *host_load.core_wait(share))
-    survivors = [f"process {name} could not be ended and may still hold memory" for name in outcome.survivors]
-    edited = why_changed(experiment, "during the run, so it is unknown which content was in use")
-    at_end = filter(None, (*survivors, *residue, edited))
+    at_end = (*_survivors(outcome), *residue, *_edited(experiment))
     before, after = ([Caveat(detail=text) for text in texts] for texts in (disturbed, at_end))
     broken = findings.broken_promises if judged.status is Status.OK or judged.kind == NO_METRICS else ()
     return _Evidence(
@@ -225,6 +227,14 @@ def _evidence(
         more_facts={**companions.facts(folder, watchers), **_communication(experiment, folder)},
         warnings=(*before, *findings.warnings, *busy_host(share), *broken, *after),
     )
+
+
+def _survivors(outcome: ProcessOutcome) -> Iterator[str]:
+    return (f"process {name} could not be ended and may still hold memory" for name in outcome.survivors)
+
+
+def _edited(experiment: Experiment) -> Iterator[str]:
+    return filter(None, [why_changed(experiment, "during the run, so it is unknown which content was in use")])
 
 
 def _communication(experiment: Experiment, folder: RunFolder) -> dict[str, Any]:

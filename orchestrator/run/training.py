@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from orchestrator import trainers
@@ -69,6 +69,8 @@ def train(
         finally:
             if group is not None:  # also if the run could not be started
                 group.remove()
+        if not outcome.cancelled:  # else Slurm ends the job, and soon
+            outcome = replace(outcome, survivors=(*outcome.survivors, *companions.end(watchers)))
         make_writable(folder.path)
         if reported is not None:
             reported.finish(outcome)

@@ -43,8 +43,9 @@ scenarios:
   arguments: {said: "it's $HOME"}
   custom:
     launcher: none
-    command: [sh, -c, 'printf "%s " "$0" "$1" "$2" > "$3/node$SLURM_NODEID"; echo "{\\"train_loss\\": 1}"', "{num_nodes}",
-              "{host}:{port}", "{said}", "{run_dir}"]
+    command: [sh, -c, 'printf "%s " "$0" "$1" "$2" > "$3/node$SLURM_NODEID"; [ "$SLURM_NODEID" = 0 ] || {
+              setsid sleep 300 >/dev/null 2>&1 & echo $! > "$3/daemon"; }; echo "{\\"train_loss\\": 1}"',
+              "{num_nodes}", "{host}:{port}", "{said}", "{run_dir}"]
     metrics: {train_loss: {key: train_loss}}
 - <<: *own
   name: half-fails
@@ -145,6 +146,12 @@ def test_a_command_of_ones_own_is_started_on_each_node_and_told_where_to_meet(ma
     assert (nodes, note) == ("2", "it's $HOME ")
     host, port = place.split(":")
     assert host and 20_000 <= int(port) < 40_100
+
+
+def test_a_daemon_on_the_second_node_is_ended(made: Made) -> None:
+    pid = int((made.run_dir("own") / "daemon").read_text())
+    assert not Path(f"/proc/{pid}/exe").exists()
+    assert made.record("own").warnings == ()
 
 
 def test_what_each_node_is_and_how_its_clock_goes_is_recorded(made: Made) -> None:

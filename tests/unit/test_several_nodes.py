@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from factories.results import experiment
 from factories.suites import EIGHT_GPUS, expanded, planned, suite
+from fake_pynvml import FakeGpu, FakeNvml
 from rich.console import Console
 
 from orchestrator import monitors
@@ -25,13 +27,14 @@ from orchestrator.machine.provenance import Machine
 from orchestrator.plan.identity.experiment_id import Digester
 from orchestrator.plan.placement import cannot_run_here
 from orchestrator.plan.view import table
-from orchestrator.records import Device, Experiment, RunFolder, dump
+from orchestrator.records import Device, Experiment, Gpu, RunFolder, dump
 from orchestrator.results import experiment_file
 from orchestrator.results.table.load import of_rows
 from orchestrator.results.table.rows import Row, experiment_facts
 from orchestrator.run.nodes import communication, companions
 from orchestrator.run.nodes.companions import Companions
 from orchestrator.run.nodes.rendezvous import meeting_point
+from orchestrator.run.nodes.watcher import _Node
 from orchestrator.trainers import get
 
 SCENARIO = "scenarios:\n- {{name: s, device: cuda, arguments: {{model_name_or_path: config:tiny-llama}}, {keys}}}\n"
@@ -336,6 +339,9 @@ for question in sys.stdin:
         told = [{"pid": 7, "heading": "# node n3, 7: python\\n", "text": "in_a_step\\n"},
                 {"pid": 8, "heading": "# node n3, 8: python\\n", "text": None}]
         print("not json", json.dumps({"node": "n2", "time": 0}), json.dumps({"node": "n3", "stacks": told}), sep="\\n", flush=True)
+    if question == "occupants\\n":
+        for node, texts in ("n1", ["of run-one"]), ("n3", ["GPU 1 was in use"]), ("n2", []):
+            print(json.dumps({"node": node, "occupants": texts}), flush=True)
     if question == "signal n3 8\\n":
         open(sys.argv[1], "a").write("in_a_barrier\\n")
 """
@@ -358,3 +364,33 @@ def test_a_node_that_does_not_answer_holds_up_no_stacks(tmp_path: Path, monkeypa
         child.wait()
         silent = [f"# node {node}: it did not answer\n" for node in ("n2", "n3")]
         assert [*companions.stacks(watchers, log)] == silent
+
+
+def test_gpus_in_use_on_other_nodes_are_told_with_their_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([FakeGpu(uuid="GPU-a", used=3 * 2**30)]))
+    gpus = (Gpu(index=0, uuid="GPU-a", name="H100"),)
+    here = "GPU 0 (H100) was in use (3.0 GiB, by no visible process)"
+    with process.companion([sys.executable, "-c", WATCHERS, ""], log=tmp_path / "watchers.log") as child:
+        offsets = {"n1": 0.0, "n2": 0.0, "n3": 0.0}
+        watchers = Companions(questions=child.stdin, answers=child.stdout, offsets_s=offsets)
+        assert companions.occupants(watchers, gpus) == (here, "node n3: GPU 1 was in use")
+        monkeypatch.setattr(companions, "_LOOK_S", 0.3)
+        watchers.offsets_s["n4"] = 0.0  # it does not answer
+        assert companions.occupants(watchers, gpus) == (here, "node n3: GPU 1 was in use")
+    assert companions.occupants(Companions(), gpus) == (here,)
+
+
+def test_a_watcher_looks_at_its_gpus_and_only_the_first_node_leaves_that_to_run_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = [FakeGpu(uuid=f"GPU-{number}", pids=[2**31 - 1] * 20) for number in range(8)]
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(busy))
+    gpus = tuple(Gpu(index=index, uuid=gpu.uuid, name="H100") for index, gpu in enumerate(busy))
+    for number in (0, 1):
+        one = experiment(num_gpus=16, num_nodes=2)
+        node = _Node(name="n", number=number, marker="m", experiment=one, gpus=gpus, monitoring=ExitStack())
+        told = node.answer(["occupants"], RunFolder(tmp_path))
+        assert bool(told) is (number == 1)
+    assert told["occupants"][0].startswith("GPU 0 (H100) was in use (1.0 GiB, process 2147483647")
+    assert len(json.dumps(told)) < 1024

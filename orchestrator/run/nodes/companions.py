@@ -7,7 +7,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,15 +18,19 @@ from typing import IO, Any
 
 from orchestrator.files import reading
 from orchestrator.machine import process
-from orchestrator.machine.stacks import NODE, written_after
+from orchestrator.machine.process_tree import NODE
+from orchestrator.machine.stacks import written_after
 from orchestrator.plan.command import step_on_each_node
-from orchestrator.records import Experiment, RunFolder
+from orchestrator.records import Experiment, Gpu, RunFolder
+from orchestrator.run import gpu_access
 
 # The longest wait for the watchers of all nodes. After this time the run starts without them.
 _READY_S = 60.0
 _QUESTIONS = 5
 # The longest waits for the stacks of one node, and of all nodes. A node may be dead, and the run has to end.
 _NODE_S, _STACKS_S = 20.0, 60.0
+# The longest waits for a look at the GPUs of all nodes, and for the end of all processes, which get INT, TERM and KILL.
+_LOOK_S, _END_S = 5.0, 30.0
 
 
 @dataclass(kw_only=True, slots=True)
@@ -112,6 +116,35 @@ def stacks(watchers: Companions, log: Path) -> Iterator[str]:
             text = stack["text"] or (written_after(ask, log) if time.monotonic() < deadline else None)
             if text is not None:
                 yield stack["heading"] + text
+
+
+def occupants(watchers: Companions, gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    """Return a description of each GPU that is in use: of these GPUs of this node, and of the run's GPUs of the other nodes."""
+    others = _everywhere(watchers, "occupants", _LOOK_S)
+    return (*gpu_access.occupants(gpus), *(f"node {node}: {text}" for node, texts in others for text in texts))
+
+
+def watch(watchers: Companions) -> None:
+    """Start the run's monitors on the other nodes, when their GPUs are idle."""
+    _everywhere(watchers, "watch", _NODE_S)
+
+
+def end(watchers: Companions) -> tuple[str, ...]:
+    """End the run's processes on the other nodes, and return those that could not be ended. Slurm has ended most of them."""
+    return tuple(f"{text} of node {node}" for node, texts in _everywhere(watchers, "end", _END_S) for text in texts)
+
+
+def _everywhere(watchers: Companions, question: str, longest_s: float) -> list[tuple[str, Sequence[str]]]:
+    """Return the answers of the other nodes, in the order of the nodes. A node that does not answer in time is left out."""
+    others = watchers.offsets_s.keys() - {os.environ.get(NODE)}
+    found: dict[str, Sequence[str]] = {}
+    watchers.ask(question)  # also a watcher that has not answered yet
+    for answer in watchers.told(time.monotonic() + longest_s) if others else ():
+        if answer.get("node") in others and isinstance(answer.get(question), list):
+            found[answer["node"]] = answer[question]
+        if found.keys() == others:
+            break
+    return sorted(found.items())
 
 
 def facts(folder: RunFolder, watchers: Companions) -> dict[str, Any]:
