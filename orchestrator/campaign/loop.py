@@ -19,7 +19,7 @@ from orchestrator.executors import AttachingExecutor, Executor
 from orchestrator.files.printable_text import counted
 from orchestrator.machine.process_identity import noted
 from orchestrator.machine.process_tree import Ended, end_tree
-from orchestrator.measure.failure_kinds import FILES_CHANGED
+from orchestrator.measure.failure_kinds import FILES_CHANGED, NO_ENVIRONMENT
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.results import claims
 from orchestrator.results.contents import StoredRun
@@ -145,7 +145,7 @@ def _left_to_next_call(job: Job, store: Store) -> bool:
     if job.attempt == 1:
         return False
     record = store.run(store.job(job.experiment_id, repeat=job.repeat, attempt=job.attempt - 1)).record
-    return record is not None and (record.status is Status.CANCELLED or record.kind == FILES_CHANGED)
+    return record is not None and (record.status is Status.CANCELLED or record.kind in (FILES_CHANGED, NO_ENVIRONMENT))
 
 
 def _hand_over(due: Sequence[Job], store: Store, executor: Executor, tell: OnEvent, *, fail_fast: bool) -> bool:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from orchestrator import executors
 from orchestrator.campaign import parallel_cost
+from orchestrator.campaign.environments import requirements
 from orchestrator.campaign.json_events import EventLines
 from orchestrator.campaign.live_display import Progress
 from orchestrator.campaign.loop import Event, EventKind, Summary, run_benchmark
@@ -160,6 +161,8 @@ def carry_out(
     with EventLines(json_lines) if json_lines else Progress(console, [reader], labels=shown) as progress:
         _prepare(plan, way, progress.say)
         store.write("requirements.txt", pip_freeze(None))
+        for name, packages in requirements(plan):
+            store.write(name, packages)
         short = partial(_say_probe, progress)
         parallel = way.parallel or _packed(plan, store, retry=way.retry, tell=short, say=progress.say)
         executor, retry = executors.get(way.executor, parallel, site=way.site, say=progress.say), way.retry

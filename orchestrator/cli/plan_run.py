@@ -10,6 +10,7 @@ import os
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -77,7 +78,7 @@ def run(options: RunOptions) -> None:
     way = _way(options, suite.executor, site)
     _use_only(options.gpus)
     machine = _machine(None, site)
-    planned = _expand(suite, selection, machine, site)
+    planned, failed_builds = _with_environments(suite, selection, machine, site, build=not options.dry_run)
     if options.fit_only:
         from orchestrator.plan.forecast.states import leave_out_what_may_not_fit
 
@@ -107,7 +108,7 @@ def run(options: RunOptions) -> None:
     for remark in steps.remarks(planned, store, summary, retry=way.retry):
         tell(f"note: {remark}")
     write_report([options.results], keep=(), drop=(), form=None if options.json_lines else Format.TABLE)
-    raise typer.Exit(summary.exit_code)
+    raise typer.Exit(summary.exit_code or min(failed_builds, 1))
 
 
 def _load(options: SuiteOptions) -> Suite:
@@ -244,6 +245,19 @@ def _expand(suite: Suite, selection: Selection, machine: Machine, site: Site | N
     from orchestrator.plan.forecast.assumed_machine import node_note
 
     return replace(planned, notes=(*planned.notes, node_note(site)))
+
+
+def _with_environments(
+    suite: Suite, selection: Selection, machine: Machine, site: Site | None, *, build: bool
+) -> tuple[Plan, int]:
+    """Return two values: the plan, and how many of its software environments could not be built."""
+    planned = _expand(suite, selection, machine, site)
+    if not build or all(one.environment is None for one in planned.experiments):
+        return planned, 0
+    from orchestrator.campaign.environments import with_environments
+
+    again = partial(_expand, suite, selection, machine, site)
+    return with_environments(planned, suite, again=again, say=tell)
 
 
 def _without_what_cannot_run(planned: Plan, machine: Machine) -> Plan:

@@ -15,6 +15,7 @@ from orchestrator.records import Device, Experiment
 
 BATCH = "per_device_train_batch_size"
 FILES_CHANGED, FOLDER_GONE, NO_METRICS = "files_changed", "folder_gone", "no_metrics"
+NO_ENVIRONMENT = "no_environment"
 _CAPACITY = re.compile(
     r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)[\s\S]{0,500}?total capacity of (?P<capacity>[\d.]+ [KMG]iB)"
     r" of \w+ (?P<free>[\d.]+ [KMG]iB) is free"
@@ -224,6 +225,12 @@ _TABLE = (
         word=FILES_CHANGED,
         meaning="A file of the user's command changed after the plan was made, so the run was not started.",
         hint="repeat the same `tunebench run`: it makes a new experiment from the changed file",
+        retried=True,
+    ),
+    FailureKind(
+        word=NO_ENVIRONMENT,
+        meaning="The software environment of the run was removed, or built anew with other packages, after the plan was made.",
+        hint="repeat the same `tunebench run`: it builds what is missing, and other packages make another experiment",
         retried=True,
     ),
     FailureKind(

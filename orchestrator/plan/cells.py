@@ -1,10 +1,10 @@
 """The cells of one scenario, and the layers of their arguments.
 
 The axes are crossed. The axes of a `zip:` group change together. `exclude:` removes cells. `include:` adds arguments or cells. The
-order of the axes, from the axis that changes most rarely: model, framework configuration, effective batch size, number of nodes,
-number of GPUs, packing, max_seq_len, then the others in the scenario's order. Samples per optimizer step = per-device batch ×
-accumulation × processes. If `effective_batch_size` is given, it determines the missing factor. `expand` makes experiments from the
-cells.
+order of the axes, from the axis that changes most rarely: model, environment, framework configuration, effective batch size, number
+of nodes, number of GPUs, packing, max_seq_len, then the others in the scenario's order. Samples per optimizer step = per-device
+batch × accumulation × processes. If `effective_batch_size` is given, it determines the missing factor. `expand` makes experiments
+from the cells.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from orchestrator.plan.data import local_model
 from orchestrator.records import Framework, Reason, Text
 from orchestrator.trainers import Trainer
 
-MODEL, FRAMEWORK = "model_name_or_path", "framework_config"
+MODEL, FRAMEWORK, ENVIRONMENT = "model_name_or_path", "framework_config", "environment"
 NODES, GPUS, PER_NODE = COUNTS
 BATCH, ACCUMULATION, EFFECTIVE = "per_device_train_batch_size", "gradient_accumulation_steps", "effective_batch_size"
 TRAINER_BATCH_DEFAULT = 8
-FIRST = (MODEL, FRAMEWORK, EFFECTIVE, NODES, GPUS, PER_NODE, "packing", "max_seq_len")
+FIRST = (MODEL, ENVIRONMENT, FRAMEWORK, EFFECTIVE, NODES, GPUS, PER_NODE, "packing", "max_seq_len")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +42,7 @@ class Cell:
     framework: str | None
     num_gpus: int
     num_nodes: int = 1
+    environment: str | None = None
     arguments: Mapping[str, Text | None]
     included: Mapping[str, int] = field(default_factory=dict)
 
@@ -141,7 +142,7 @@ def _new_cell(index: int, entry: Mapping[str, Text | None], axes: Mapping[str, S
             continue
         if len(values) == 1:
             point[name] = values[0]
-        elif name in (MODEL, FRAMEWORK, *COUNTS):
+        elif name in (MODEL, FRAMEWORK, ENVIRONMENT, *COUNTS):
             message = f"include: this entry starts a new cell but does not say which {name!r}; add the key {name!r}"
             raise MatrixMistake(("include", index), message)
     return _cell(point, dict.fromkeys(entry, index))
@@ -151,7 +152,13 @@ def _cell(point: dict[str, Any], included: Mapping[str, int]) -> Cell:
     model, framework, nodes = point.pop(MODEL), point.pop(FRAMEWORK), int(point.pop(NODES, 1))
     num_gpus = nodes * int(point.pop(PER_NODE)) if PER_NODE in point else int(point.pop(GPUS))
     return Cell(
-        model=model, framework=framework, num_gpus=num_gpus, num_nodes=nodes, arguments=point, included=included
+        model=model,
+        framework=framework,
+        num_gpus=num_gpus,
+        num_nodes=nodes,
+        environment=point.pop(ENVIRONMENT, None),
+        arguments=point,
+        included=included,
     )
 
 
@@ -261,7 +268,7 @@ class Layers:
     def references(self, baseline: Mapping[str, Any]) -> Mapping[str, Text | None]:
         """Return the names and values of `baseline:` in the form that they have in the experiments."""
         named = argument_texts(baseline)
-        axes = {name: named.pop(name) for name in (FRAMEWORK, MODEL, GPUS, NODES) if name in named}
+        axes = {name: named.pop(name) for name in (FRAMEWORK, MODEL, ENVIRONMENT, GPUS, NODES) if name in named}
         if MODEL in axes:
             axes[MODEL] = local_model(str(axes[MODEL]), self.folder)
         return {**axes, **self.translated(named)}

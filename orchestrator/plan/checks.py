@@ -6,7 +6,7 @@ notes yields only sentences. `config` has the checks that need only the file. `c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator import monitors, trainers
@@ -15,6 +15,7 @@ from orchestrator.files.redaction import is_secret_name
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
 from orchestrator.plan.cells import (
     EFFECTIVE,
+    ENVIRONMENT,
     FRAMEWORK,
     GPUS,
     MODEL,
@@ -154,6 +155,16 @@ def axes_without_effect(scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -
     ]
 
 
+def environments(names: Iterable[str | None], scenario: Scenario, known: Collection[str]) -> Found:
+    """Check the software environments that a scenario names."""
+    named = [name for name in names if name is not None]
+    for name in named:
+        if name not in known:
+            yield (ENVIRONMENT,), f"unknown environment {name!r}{suggestion(name, known)}"
+    if named and scenario.python is not None:
+        yield ("python",), "'python:' and 'environment:' both name an interpreter; keep one of them"
+
+
 def zipped_counts(scenario: Scenario) -> Found:
     """Check the numbers of GPUs and nodes under `zip:`."""
     for name, values in ((name, group.get(name, ())) for group in scenario.zip for name in COUNTS):
@@ -193,6 +204,8 @@ def _wrong_type(key: str, value: Any) -> str | None:
         return f"{key}: {value!r} is invalid; write a whole number from 1"
     if key == MODEL and (not isinstance(value, str) or not value):
         return f"{MODEL}: {value!r} is invalid; write the name of one model"
+    if key == ENVIRONMENT and not (value is None or isinstance(value, str)):
+        return f"environment: {value!r} is invalid; write the name of an environment, or null for Tunebench's own"
     if key == FRAMEWORK and not (value is None or isinstance(value, str)):
         return f"framework_config: {value!r} is invalid; write a short name, a list of short names to combine, or null for none"
     return None
@@ -224,6 +237,12 @@ def _unknown_framework(key: str, value: Any, frameworks: Collection[str]) -> str
     return next((f"unknown framework configuration {name!r}{suggestion(name, frameworks)}" for name in unknown), None)
 
 
+def _own_keys(scenario: Scenario) -> dict[str, tuple[Any, ...]]:
+    """Return the axes that are keys of a scenario, without its counts."""
+    named = scenario.environment or (None,)
+    return {FRAMEWORK: scenario.framework_config, ENVIRONMENT: named, GPUS: (1,), NODES: (1,)}
+
+
 def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -> str | None:
     """Return a sentence if an `exclude:` entry matches no cell.
 
@@ -232,7 +251,7 @@ def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str
     if key not in axes and key not in scenario.own_axes:
         return f"{key!r} is not an axis of this scenario{suggestion(key, axes)}"
     own: Any = scenario.own_axes.get(key, ())
-    own = {FRAMEWORK: scenario.framework_config, GPUS: (1,), NODES: (1,), **scenario.counts}.get(key, own)
+    own = {**_own_keys(scenario), **scenario.counts}.get(key, own)
     if key == MODEL or argument_text(value) in [argument_text(item) for item in (*axes.get(key, ()), *own)]:
         return None
     allowed = ("null" if item is None else item for item in axes[key])
@@ -244,7 +263,7 @@ def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[
 
     The names and values must be in the axes, in `include:`, or in `written`, which is the scenario as its file has it.
     """
-    own = {FRAMEWORK: written.framework_config, GPUS: (1,), NODES: (1,), **written.counts, **written.own_axes}
+    own = {**_own_keys(written), **written.counts, **written.own_axes}
     if PER_NODE in axes:  # results have the number on all nodes
         axes = {**axes, GPUS: [count * nodes for count in axes[PER_NODE] for nodes in axes[NODES]]}
     if isinstance(written.arguments.get(MODEL), (list, tuple)):

@@ -141,7 +141,7 @@ def cannot_run_here(
         return _no_gpu(experiment, machine)
     return (
         _single_machine(experiment, executor)
-        or _no_interpreter(experiment.python)
+        or (None if _not_built(experiment) else _no_interpreter(experiment.python))
         or _no_plugin_file(experiment.framework)
         or _no_files(experiment, trainer)
         or _no_gpu(experiment, machine)
@@ -167,6 +167,11 @@ def interpreter(python: str | None, base: Path) -> str | None:
     beside = (os.path.abspath(folder / python) for folder in (base, Path()))
     on_path = None if os.sep in python else shutil.which(python)
     return next(filter(os.path.isfile, beside), on_path) or python
+
+
+def _not_built(experiment: Experiment) -> bool:
+    """Return whether the experiment's environment is still to be built, so that its content is unknown."""
+    return experiment.environment is not None and experiment.environment.lock is None
 
 
 def _no_interpreter(python: str | None) -> Reason | None:
@@ -212,20 +217,24 @@ def _no_gpu(experiment: Experiment, machine: Machine) -> Reason | None:
 def _no_package(experiment: Experiment, trainer: Trainer, machine: Machine) -> Reason | None:
     of_framework = experiment.framework.requires if experiment.framework else ()
     required = dict.fromkeys((*trainer.requires_for(experiment.arguments), *of_framework))
-    if not required:
+    if not required or _not_built(experiment):
         return None
     installed = machine.packages(experiment.python)
     missing = [text for text in required if not _satisfied(text, installed.get(_name(text)))]
     if not missing:
         return None
+    software = experiment.environment
     where = f"in {experiment.python}" if experiment.python else "in this environment"
+    cure = "install with pip"
+    if software:
+        where, cure = f"in the environment {software.name}", "add to its requirements"
     names = Counter(map(_name, missing))
     shown = [
         f"{text} (installed: {installed[_name(text)]})" if _name(text) in installed else text
         for text in missing
         if text != _name(text) or names[text] == 1  # if a name is shown with a version, omit the bare name
     ]
-    return Reason(kind="package_missing", text=f"missing {where}: {', '.join(shown)}; install with pip")
+    return Reason(kind="package_missing", text=f"missing {where}: {', '.join(shown)}; {cure}")
 
 
 @lru_cache(maxsize=1024)

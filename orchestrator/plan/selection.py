@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.redaction import MASK, redact
-from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL, NODES, PER_NODE
+from orchestrator.plan.cells import ENVIRONMENT, FRAMEWORK, GPUS, MODEL, NODES, PER_NODE
 from orchestrator.plan.config import Scenario, Suite, argument_text, parse_scalar
 from orchestrator.plan.config.check import COUNTS
 from orchestrator.plan.config.frameworks import canonical_name
@@ -150,8 +150,9 @@ def _axes(texts: Sequence[str]) -> dict[str, tuple[Text | None, ...]]:
         name, values = _split(text, option="--axis", example="per_device_train_batch_size=1,2,4")
         if name in axes or name in (NODES, PER_NODE):
             raise SelectionError(f"--axis {name} is given twice; write all values in one option, separated by commas")
-        if name in ("num_gpus", "framework_config"):
-            raise SelectionError(f"--axis {name} is not allowed; use --num-gpus or --set framework_config=[…]")
+        if name in ("num_gpus", "framework_config", ENVIRONMENT):
+            other = "--num-gpus or --set num_gpus=[…]" if name == "num_gpus" else f"--set {name}=[…]"
+            raise SelectionError(f"--axis {name} is not allowed; use {other}")
         items = _comma_list(values, option=f"--axis {text!r}")
         if not all(items):
             raise SelectionError(f'--axis {text!r} has an empty value; write "" for an empty text, or null for none')
@@ -306,6 +307,7 @@ def axes_of(scenario: Scenario, selection: Selection, models: tuple[str, ...]) -
     axes: dict[str, tuple[Any, ...]] = {
         MODEL: models,
         FRAMEWORK: scenario.framework_config,
+        ENVIRONMENT: scenario.environment or (None,),
         NODES: (1,),
     }
     replaced = _replaced_counts(scenario)

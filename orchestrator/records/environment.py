@@ -31,11 +31,10 @@ class EnvironmentRequest:
 class Environment:
     """The software environment of an experiment.
 
-    `request` is the digest of what was asked for. `lock` is the digest of the packages that were installed for it (None: not yet
-    built). `interpreter` is the absolute path of its Python; it is a path, so it is not part of the experiment's identity.
+    `request` is the digest of what was asked for. `lock` is the digest of the packages that were installed for it (None: it is
+    not built yet). The experiment's `python` is the interpreter of the environment.
     """
 
     name: str
     request: str
     lock: str | None = None
-    interpreter: str

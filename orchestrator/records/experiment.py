@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from orchestrator.records.environment import Environment
+
 # The value that a trainer receives for one argument: a text, or the items of a list.
 Text = str | tuple[str, ...]
 
@@ -67,7 +69,7 @@ class Framework:
     For trainer `fms_hf_tuning`, `plugin_file` is the plugin file of the acceleration framework; the trainer gets the whole file.
     `digest` is computed from the content, so that a changed configuration makes another experiment. `requires` has names of
     packages, some with a version range. The configuration has no effect on fewer than `min_gpus` GPUs, or on a device other than
-    `device`.
+    `device`. `environment` is the name of the software environment that it needs.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Framework:
     requires: tuple[str, ...] = ()
     device: Device | None = None
     min_gpus: int = 1
+    environment: str | None = None
     plugin_file: str | None = None
 
 
@@ -208,7 +211,8 @@ class Experiment:
     only at launch. `env` has variables to set; the value None unsets a variable. `monitors` are names in `monitors.MONITORS`.
     `global_batch` is the number of samples per optimizer step over all processes (None: unknown). `data_path` is the file or folder
     of the prepared data. `sources` has the files of the user that a script or a `custom` command runs. It maps a path relative to
-    the scenario file's folder to twelve digits of the content's SHA-256. `repeats` is the number of runs that are due from the
+    the scenario file's folder to twelve digits of the content's SHA-256. `python` is the interpreter that trains (None: Tunebench's
+    own); in a software `environment`, it is the environment's. `repeats` is the number of runs that are due from the
     start; `adaptive` is the rule for further runs. `busy_gpus` says what to do if other programs use a GPU: `wait`, `warn` or
     `fail`. `steps` says how a program without a Trainer reports its steps. `baseline` has values of axes; reports compare other
     rows with the rows that have these values. `skip` is the reason why no machine can run the experiment. `cannot_run_here` is the
@@ -230,6 +234,7 @@ class Experiment:
     script: Script | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     python: str | None = None
+    environment: Environment | None = None
     monitors: tuple[str, ...] = ()
     data: DataSpec | None = None
     data_path: str | None = None

@@ -61,6 +61,9 @@ def _command(runs: Sequence[StoredRun]) -> Iterator[str]:
 def _facts(experiment: Experiment, *, has_run: bool) -> Iterator[str]:
     framework = experiment.framework.name if experiment.framework else "none"
     yield f"  scenario {experiment.scenario} · framework configuration {framework} · trainer {experiment.trainer}"
+    if experiment.environment:
+        lock = f"packages {experiment.environment.lock}" if experiment.environment.lock else "not built"
+        yield f"  environment {experiment.environment.name} ({lock})"
     nodes = f" on {experiment.num_nodes} nodes" if experiment.num_nodes > 1 else ""
     processes = f"{experiment.num_gpus} × {experiment.device}{nodes}"
     yield f"  model {experiment.model} · {processes} · {experiment.repeats} repeat(s)"

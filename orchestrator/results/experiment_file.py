@@ -40,8 +40,8 @@ def text_of(experiment: Experiment) -> str:
             f"scenario {experiment.scenario!r} cannot be written ({str(error).splitlines()[0]}); "
             "all its names and paths must be UTF-8"
         ) from error
-    if experiment.num_nodes == 1:  # the file is the same as before this field was added
-        text = text.replace('\n  "num_nodes": 1,', "", 1)
+    for unused in ('\n  "num_nodes": 1,', '\n  "environment": null,', '\n    "environment": null,'):
+        text = text.replace(unused, "", 1)  # the file is the same as before these fields were added
     secret = _secret_in(experiment, text)
     if secret is not None:
         raise ResultsError(
@@ -68,6 +68,8 @@ def measure_alike(old: Experiment, new: Experiment) -> bool:
 def _measured(experiment: Experiment) -> dict[str, Any]:
     """Return the fields of the experiment that its id depends on."""
     fields: dict[str, Any] = json.loads(dump(experiment))
+    if experiment.environment is not None:  # its folder may move, and it may be asked for in other words
+        fields["python"], fields["environment"]["request"] = None, ""
     fields["framework"] = experiment.framework.digest if experiment.framework else None
     for part in ("custom", "script"):
         fields[part] = {name: value for name, value in (fields[part] or {}).items() if name not in _PLACES}

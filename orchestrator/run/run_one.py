@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import monitors
-from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
+from orchestrator.errors import BuildError, LaunchError, OrchestratorError, ResultsError
 from orchestrator.files import reading
 from orchestrator.files.redaction import redact
 from orchestrator.machine import provenance
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.cores import host_load, use_only
+from orchestrator.machine.environments.in_use import in_use
 from orchestrator.machine.stop_signals import StopSignals
-from orchestrator.measure.failure_kinds import FILES_CHANGED, NO_METRICS, hint, known
+from orchestrator.measure.failure_kinds import FILES_CHANGED, NO_ENVIRONMENT, NO_METRICS, hint, known
 from orchestrator.measure.failures import Verdict, log_tail, verdict
 from orchestrator.measure.metrics import show
 from orchestrator.measure.rank_files import busy_host
@@ -138,7 +139,10 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
     try:
         gpus = _own_gpus(experiment, claim)
         use_only(claim.details.get("cores") or ())
-        evidence = _evidence(experiment, folder, gpus, claim=claim, stop=stop)
+        with in_use(experiment):
+            evidence = _evidence(experiment, folder, gpus, claim=claim, stop=stop)
+    except BuildError as error:
+        evidence = _not_started(started_at, kind=NO_ENVIRONMENT, cause=str(error))
     except OrchestratorError as error:
         evidence = _not_started(started_at, kind="launcher", cause=str(error))
     except Exception as error:  # a defect of Tunebench or of a plug; the run must still have its record

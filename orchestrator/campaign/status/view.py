@@ -68,6 +68,7 @@ def _experiment(status: ExperimentStatus) -> dict[str, Any]:
         "model_name_or_path": experiment.model,
         "num_gpus": experiment.num_gpus,
         **({"num_nodes": experiment.num_nodes} if experiment.num_nodes > 1 else {}),
+        **({"environment": experiment.environment.name} if experiment.environment else {}),
         "skip": asdict(experiment.skip) if experiment.skip else None,
         "cannot_run_here": asdict(experiment.cannot_run_here) if experiment.cannot_run_here else None,
         "may_follow": status.may_follow,

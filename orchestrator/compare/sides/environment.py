@@ -48,6 +48,7 @@ _NAMES = {
     "provenance_git_commit": "git_commit",
     "provenance_git_dirty": "git_dirty",
     "python": "interpreter",
+    "environment_lock": "environment_lock",
     "monitors": MONITORING,
     "neighbours": NEIGHBOURS,
     "data": DATA,

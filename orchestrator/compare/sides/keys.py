@@ -21,12 +21,12 @@ Group = tuple[str | float | None, ...]
 Form = Callable[[Value], str | float | None]
 
 SCENARIO, FULLNAME = "scenario", "fullname"
-NODES = "num_nodes"
-OURS = (SCENARIO, "framework_config", "model_name_or_path", "num_gpus", NODES, "trainer")
+NODES, SOFTWARE = "num_nodes", "environment"
+OURS = (SCENARIO, "framework_config", "model_name_or_path", "num_gpus", NODES, SOFTWARE, "trainer")
 REFERENCE = ("framework_config", "peft_method", "model_name_or_path", "num_gpus", "per_device_train_batch_size")
 
 # If a whole entry lacks one of these names, its source has no such fact. If the entry lacks any other name, that name was not set.
-FACTS = frozenset({*OURS, FULLNAME}) - {NODES}
+FACTS = frozenset({*OURS, FULLNAME}) - {NODES, SOFTWARE}
 
 # Facts of the environment that distinguish experiments.
 SETTLED = ("device", "data", "interpreter")
@@ -44,11 +44,16 @@ _NUMBER = re.compile(r"[+-]?\d{1,40}(\.\d{0,40})?([eE][+-]?\d{1,3})?")
 
 
 def cells(entry: Entry) -> dict[str, Value]:
-    """Return all names and values that can distinguish an entry from others. One node is the same as none named."""
+    """Return all names and values that can distinguish an entry from others.
+
+    One node is the same as none named. The software environment `none` is the same as none named, too.
+    """
     settled = {name: entry.environment[name] for name in SETTLED if name in entry.environment}
     found = {**settled, **entry.arguments, **entry.key}
     if canonical(found.get(NODES)) == 1:
         del found[NODES]
+    if SOFTWARE in found and canonical(found[SOFTWARE]) is None:
+        del found[SOFTWARE]
     return found
 
 
@@ -80,12 +85,12 @@ def core(sides: Sequence[Sequence[Entry]]) -> tuple[str, ...]:
     """Return the names that pair entries of these sides.
 
     These are names of Tunebench or of the reference. Each of them is known for every entry. The number of nodes is one of them only
-    if an entry has several.
+    if an entry has several, and the software environment only if an entry has one.
     """
     entries = [(entry, cells(entry)) for side in sides for entry in side]
     if not entries:
         return ()
-    unused = () if any(NODES in known for _, known in entries) else (NODES,)
+    unused = [name for name in (NODES, SOFTWARE) if not any(name in known for _, known in entries)]
 
     def everywhere(names: Iterable[str]) -> tuple[str, ...]:
         used = (name for name in names if name not in unused)
@@ -191,6 +196,8 @@ def _word(name: str, value: Value, *, on_cpu: bool) -> str:
     if name == "num_gpus":
         singular, plural = ("process", "processes") if on_cpu else ("GPU", "GPUs")
         return f"{value} {singular if canonical(value) == 1 else plural}"
+    if name == SOFTWARE:
+        return str(value)
     if name == NODES:
         return f"{value} nodes"
     return f"batch {value}" if name == "per_device_train_batch_size" else f"{name}={value}"

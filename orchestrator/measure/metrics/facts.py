@@ -45,6 +45,13 @@ _FACTS = (
     _fact("device", "device", "`cuda` or `cpu`."),
     _fact("trainer", "trainer", "Trainer that was started."),
     _fact("python", "python", "Interpreter that the scenario names."),
+    _fact(
+        "environment",
+        "environment",
+        "Name of the software environment; `none` for Tunebench's own. Only if a row has an environment.",
+        where=_KEPT_PAGE,
+    ),
+    _fact("environment_lock", "lock", "Digest of the packages of the software environment."),
     _fact("monitors", "monitors", "Monitors that observed the run."),
     _fact("data", "data", "Source of the training data."),
     _fact(

@@ -51,7 +51,7 @@ _ALLOWED: Mapping[str, str] = {
 COUNTS = ("num_nodes", "num_gpus", "num_gpus_per_node")
 # Keys of a scenario that are never an argument of a trainer.
 SCENARIO_ONLY = frozenset(
-    {"arguments", "env", "exclude", "framework_config", "include", "matrix", "monitors", "python"}
+    {"arguments", "env", "exclude", "environment", "framework_config", "include", "matrix", "monitors", "python"}
     | {"busy_gpus", "measure", "repeats", "slow", "stall_timeout_s", "startup_timeout_s", "timeout_s", "trainer", "zip"}
     | {*COUNTS}
 )

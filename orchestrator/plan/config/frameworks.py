@@ -136,6 +136,7 @@ def _from_file(name: str, document: Document, problems: list[Problem]) -> Framew
         requires=content.requires,
         device=Device(content.device) if content.device else None,
         min_gpus=content.min_gpus,
+        environment=content.environment,
     )
     return FrameworkSource(framework=framework, document=document, trainers=content.trainers)
 
@@ -217,6 +218,7 @@ def combined(frameworks: Sequence[Framework]) -> Framework:
         requires=tuple(dict.fromkeys(text for framework in frameworks for text in framework.requires)),
         device=next((framework.device for framework in frameworks if framework.device), None),
         min_gpus=max(framework.min_gpus for framework in frameworks),
+        environment=next((framework.environment for framework in frameworks if framework.environment), None),
         plugin_file=next((framework.plugin_file for framework in frameworks if framework.plugin_file), None),
     )
 
@@ -231,7 +233,7 @@ def _common_digest(digests: Sequence[str]) -> str:
 
 def _settings(framework: Framework) -> dict[str, Any]:
     """Return the settings in which combined configurations must agree. The settings have the names of the file's keys."""
-    single = {"device": framework.device, "plugins": framework.plugin_file}
+    single = {"device": framework.device, "plugins": framework.plugin_file, "environment": framework.environment}
     return {
         "arguments": framework.arguments,
         "accelerate": framework.accelerate,

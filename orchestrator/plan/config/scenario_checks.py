@@ -20,7 +20,7 @@ from orchestrator.plan.config.own_script import contradictions
 from orchestrator.plan.config.yaml_file import Document, YamlPath
 
 # Keys of a scenario that `include:` and `exclude:` may name, because these keys are axes.
-AXIS_KEYS = frozenset({"framework_config", *COUNTS})
+AXIS_KEYS = frozenset({"environment", "framework_config", *COUNTS})
 NEEDS_CUSTOM = "'trainer: custom' needs a command; add a 'custom:' section with a 'command:'"
 
 

@@ -21,6 +21,7 @@ from orchestrator.files.reading import resolved
 from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.argument_text import argument_texts
 from orchestrator.plan.config.check import check, misplaced
+from orchestrator.plan.config.environments import NamedEnvironments, load_environments
 from orchestrator.plan.config.frameworks import (
     FrameworkSource,
     are_plugin_files,
@@ -57,6 +58,7 @@ class Suite:
     data_processing: DataProcessing = field(default_factory=DataProcessing)
     experiment_tag: str = "{model}.{framework}.gpus{num_gpus}"
     executor: str = "local"
+    environments: NamedEnvironments = field(default_factory=NamedEnvironments)
     files: Mapping[str, Path] = field(default_factory=dict)
     shipped: tuple[str, ...] = ()
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -142,6 +144,7 @@ def load_suite(
     default_arguments = _arguments(files["defaults"], problems)
     launch = _accelerate(files["accelerate"], problems)
     problems.extend(in_frameworks)
+    named = load_environments(document, parsed.environments, problems) if document and parsed else NamedEnvironments()
     if document and parsed:
         if may_be_stale and whole:
             known |= _stale(document, parsed, known)
@@ -160,6 +163,7 @@ def load_suite(
         data_processing=parsed.data_processing or DataProcessing(),
         experiment_tag=parsed.experiment_tag,
         executor=parsed.executor,
+        environments=named,
         files=files,
         shipped=tuple(shipped),
         left_out=left_out,

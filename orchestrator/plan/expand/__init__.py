@@ -3,6 +3,6 @@
 `expansion` expands one scenario. `plan` joins the experiments of all chosen scenarios.
 """
 
-from orchestrator.plan.expand.plan import Plan, expand
+from orchestrator.plan.expand.plan import Plan, expand, has_id
 
-__all__ = ["Plan", "expand"]
+__all__ = ["Plan", "expand", "has_id"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +21,7 @@ from orchestrator.machine.provenance import Machine
 from orchestrator.monitors import perturbing
 from orchestrator.plan import checks
 from orchestrator.plan.cells import (
+    ENVIRONMENT,
     FRAMEWORK,
     MODEL,
     BatchMistake,
@@ -37,6 +38,7 @@ from orchestrator.plan.config.frameworks import combined, contradictions, for_tr
 from orchestrator.plan.config.scenario_checks import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
 from orchestrator.plan.expand import custom_command
+from orchestrator.plan.expand.software import environment_of, other_environment, software
 from orchestrator.plan.identity.experiment_id import Digester, accelerate_settings, readable_part
 from orchestrator.plan.identity.sources import Sources
 from orchestrator.plan.placement import (
@@ -57,7 +59,7 @@ from orchestrator.plan.selection import (
     models_named,
     zipped_axes,
 )
-from orchestrator.records import CustomCommand, Experiment, Framework, Reason, Script, Text
+from orchestrator.records import CustomCommand, Environment, Experiment, Framework, Reason, Script, Text
 from orchestrator.trainers import Trainer
 from orchestrator.trainers import get as get_trainer
 
@@ -214,14 +216,18 @@ class Expansion:
             "custom": self.custom,
             "measure": measure.record() if measure else None,
             "baseline": self.layers.references(self.scenario.baseline),
-            "python": interpreter(self.scenario.python, self.suite.document.file.parent),
             **self.scenario.how_often(),
             **{name: getattr(self.scenario, name) for name in _AS_WRITTEN},
         }
 
-    def _launch_of(self, name: str | None, model: str, num_gpus: int, num_nodes: int) -> tuple[str, dict[str, Any]]:
-        """Return two values that cells of one framework, model and counts share: the readable part of their ids, and fields."""
+    def _launch_of(
+        self, name: str | None, model: str, num_gpus: int, num_nodes: int, environment: str | None
+    ) -> tuple[str, dict[str, Any]]:
+        """Return two values that cells of one framework, model, environment and counts share: the readable part of their ids, and
+        fields."""
         framework = self.frameworks[name]
+        python, software = self._software(environment)
+        variables = self.suite.environments.variables.get(environment or "", {})
         fields = {
             "framework": framework,
             "model": model,
@@ -229,16 +235,34 @@ class Expansion:
             "num_nodes": num_nodes,
             "device": placed_on(self.scenario.device, num_gpus // num_nodes, self.machine),
             "accelerate": accelerate_settings(self.suite.accelerate, framework),
-            "env": {**(framework.env if framework else {}), **self.scenario.env},
+            "env": {**(framework.env if framework else {}), **variables, **self.scenario.env},
+            "python": python,
+            "environment": software,
             **self.shared,
         }
         draft: Any = SimpleNamespace(**fields)
         return readable_part(draft, self.suite.experiment_tag), fields
 
+    @cached_property
+    def _software(self) -> Callable[[str | None], tuple[str | None, Environment | None]]:
+        """The function that returns the interpreter and the software environment for the name of an environment."""
+        needed = {framework.environment for framework in self.frameworks.values() if framework}
+        named = {*self.axes[ENVIRONMENT], *(entry.get(ENVIRONMENT) for entry in self.scenario.include), *needed}
+        mistakes = [*checks.environments(named - {None}, self.scenario, self.suite.environments.requests)]
+        if mistakes and ENVIRONMENT in self.selection.settings:
+            raise SelectionError(f"--set environment: {mistakes[0][1]}")
+        self._refuse(iter(mistakes))
+        own = interpreter(self.scenario.python, self.suite.document.file.parent)
+        return cache(partial(software, self.suite.environments.requests, own))
+
     def _experiment(self, cell: Cell) -> Experiment:
         framework = self.frameworks[cell.framework]
         merged = self.layers.merged(cell)
-        skip = self.strange[cell.framework] or (undone(framework, merged) if framework else None)
+        skip = (
+            self.strange[cell.framework]
+            or other_environment(cell, framework)
+            or (undone(framework, merged) if framework else None)
+        )
         skip = skip or self._without_lora(merged, cell) or self._settle_batch(merged, cell)
         arguments = {name: value for name, value in merged.items() if value is not None}
         if not arguments.items() <= self._checked:
@@ -302,7 +326,8 @@ class Expansion:
         if data is not None:  # the trainer gets the prepared copy, not the name of its source
             for name in OWN_DATA:
                 arguments.pop(name, None)
-        readable, common = self._launch(cell.framework, cell.model, cell.num_gpus, cell.num_nodes)
+        environment = environment_of(cell, self.frameworks[cell.framework])
+        readable, common = self._launch(cell.framework, cell.model, cell.num_gpus, cell.num_nodes, environment)
         fields = {
             **common,
             "arguments": arguments,

@@ -30,6 +30,11 @@ class Plan:
     not_chosen: frozenset[str] = frozenset()
 
 
+def has_id(experiment: Experiment) -> bool:
+    """Return whether the experiment's id is known. The lock of a software environment is part of it, and is made by the build."""
+    return experiment.environment is None or experiment.environment.lock is not None
+
+
 def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
     """Return the experiments of the chosen scenarios. Raises ConfigError or SelectionError for a mistake of the user."""
     experiments: dict[str, Experiment] = {}

@@ -3,7 +3,7 @@
 These parts are hashed:
 
 - the arguments as the trainer gets them, the model, the trainer, the command of `custom:`, the name of a script;
-- GPU count, node count, device, interpreter, variables, the launcher's configuration;
+- GPU count, node count, device, interpreter or the lock of a software environment, variables, the launcher's configuration;
 - the contents of the framework configuration, of the data, and of the files that a user's own command runs (`sources`);
 - `measure`, `steps`, and the monitors that can change the measurement.
 
@@ -29,7 +29,7 @@ MAX_PART = 80
 
 # The fields that an experiment's digest covers, apart from its arguments. Many experiments share the objects in these fields.
 _shared = attrgetter(
-    *("accelerate", "custom", "data", "device", "env", "framework", "measure", "model"),
+    *("accelerate", "custom", "data", "device", "env", "environment", "framework", "measure", "model"),
     *("monitors", "num_gpus", "num_nodes", "python", "script", "sources", "steps", "trainer"),
 )
 
@@ -89,11 +89,13 @@ class Digester:
             "model": experiment.model,
             "monitors": sorted(self.perturbing.intersection(experiment.monitors)),
             "num_gpus": experiment.num_gpus,
-            "python": experiment.python,
+            "python": None if experiment.environment else experiment.python,
             "trainer": experiment.trainer,
         }
         if experiment.measure is not None:  # ids of experiments without `measure` must not change
             content["measure"] = experiment.measure.fields()
+        if (software := experiment.environment) is not None:  # before it is built, only what was asked for is known
+            content["environment"] = [software.name, software.lock or f"asked for {software.request}"]
         if experiment.num_nodes > 1:
             content["num_nodes"] = experiment.num_nodes
         if experiment.script is not None:
@@ -109,15 +111,18 @@ def readable_part(experiment: Experiment, form: str) -> str:
     """Return an id without its digest: `<scenario>-<tag>`. A folder's name can begin with this text.
 
     `form` is the template of the tag, such as `{model}-{framework}`. The number of nodes is added if there are several and the
-    template does not name it.
+    template does not name it. So is the name of a software environment.
     """
     if experiment.num_nodes > 1 and "{num_nodes}" not in form:
         form += ".nodes{num_nodes}"
+    if experiment.environment is not None and "{environment}" not in form:
+        form += ".{environment}"
     tag = form.format(
         model=_plain(experiment.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("config:")),
         framework=_plain(experiment.framework.name if experiment.framework else "none"),
         num_gpus=experiment.num_gpus,
         num_nodes=experiment.num_nodes,
+        environment=_plain(experiment.environment.name if experiment.environment else "none"),
         trainer=experiment.trainer,
         device=experiment.device,
     )

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.files.redaction import MASK, Redactor, is_secret_name, redact_words, redactor
-from orchestrator.plan.expand import Plan
+from orchestrator.plan.expand import Plan, has_id
 from orchestrator.plan.view.as_commands import RUN_DIR, planned_command, variables
 from orchestrator.records import Experiment, Reason
 from orchestrator.trainers import get as get_trainer
@@ -71,6 +71,7 @@ def _cell(experiment: Experiment) -> dict[str, Any]:
         "model_name_or_path": experiment.model,
         "num_gpus": experiment.num_gpus,
         **({"num_nodes": experiment.num_nodes} if experiment.num_nodes > 1 else {}),
+        **({"software": asdict(experiment.environment)} if experiment.environment else {}),
     }
 
 
@@ -81,7 +82,7 @@ def _experiment(experiment: Experiment, python: str, redact: Redactor, masked: C
     stem, _, digest = experiment.id.rpartition("-")
     return {
         # many ids have the same stem, and `redact` caches its result; the digest contains nothing secret
-        "id": f"{redact(stem)}-{digest}",
+        "id": f"{redact(stem)}-{digest}" if has_id(experiment) else None,
         **masked(_cell(experiment)),
         "device": experiment.device,
         "trainer": experiment.trainer,

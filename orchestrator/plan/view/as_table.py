@@ -14,7 +14,7 @@ from rich.text import Text as Line
 from orchestrator.files.printable_text import joined_lines
 from orchestrator.files.redaction import Redactor, redactor
 from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, MODEL
-from orchestrator.plan.expand import Plan
+from orchestrator.plan.expand import Plan, has_id
 from orchestrator.plan.view.labels import assignments, distinguishing
 from orchestrator.records import Experiment
 
@@ -23,23 +23,10 @@ if TYPE_CHECKING:  # most plans need no forecast
 
 ROWS_SHOWN = 200
 HEADINGS = (
-    *(
-        "scenario",
-        "framework",
-        "model",
-        "arguments",
-        "nodes",
-        "GPUs",
-        "batch",
-        "times",
-        "trainer",
-        "memory",
-        "GPU-hours",
-        "id",
-    ),
-    "state",
+    *("scenario", "environment", "framework", "model", "arguments", "nodes", "GPUs", "batch", "times", "trainer"),
+    *("memory", "GPU-hours", "id", "state"),
 )
-NAMES = ("scenario", "framework", "model", "arguments", "trainer")
+NAMES = ("scenario", "environment", "framework", "model", "arguments", "trainer")
 FLEXIBLE = frozenset({*NAMES, "memory", "state"})
 TO_THE_RIGHT = ("nodes", "GPUs", "batch", "times", "GPU-hours")
 IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
@@ -65,6 +52,8 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     rows = [_row(experiment, axes[experiment.scenario], redact, added=texts) for experiment, texts in pairs]
     if all(experiment.num_nodes == 1 for experiment in shown):
         rows = [{**row, "nodes": ""} for row in rows]
+    if all(experiment.environment is None for experiment in shown):
+        rows = [{**row, "environment": ""} for row in rows]
     if not rows:
         return Group(Line())
     constant = {name for name in HEADINGS if len({row[name] for row in rows}) == 1}
@@ -152,8 +141,9 @@ def _row(
         state = f"not here: {experiment.cannot_run_here.kind}"
     repeats = f"{experiment.repeats}–{experiment.most_repeats}" if experiment.adaptive else str(experiment.repeats)
     texts = {
-        "id": experiment.id.rsplit("-", 1)[-1],
+        "id": experiment.id.rsplit("-", 1)[-1] if has_id(experiment) else "-",
         "scenario": experiment.scenario,
+        "environment": experiment.environment.name if experiment.environment else "none",
         "framework": experiment.framework.name if experiment.framework else "none",
         "model": experiment.model,
         "arguments": assignments(experiment, axes),

@@ -11,7 +11,7 @@ from orchestrator.records import Experiment, as_items
 
 
 def distinguishing(experiments: Iterable[Experiment], *, but: Collection[str] = ()) -> dict[str, set[str]]:
-    """Return, for each scenario, the arguments that differ between experiments with equal model, framework, GPUs and nodes.
+    """Return, for each scenario, the arguments that differ between experiments with equal model, environment, framework and counts.
 
     The arguments in `but` are left out.
     """
@@ -19,8 +19,9 @@ def distinguishing(experiments: Iterable[Experiment], *, but: Collection[str] = 
     axes: dict[str, set[str]] = {}
     for experiment in experiments:
         framework = experiment.framework and experiment.framework.name
-        counts = experiment.num_gpus, experiment.num_nodes
-        first = firsts.setdefault((experiment.scenario, experiment.model, *counts, framework), experiment)
+        environment = experiment.environment and experiment.environment.name
+        others = environment, experiment.num_gpus, experiment.num_nodes
+        first = firsts.setdefault((experiment.scenario, experiment.model, framework, *others), experiment)
         names = {name for name, _ in experiment.arguments.items() ^ first.arguments.items()}
         axes.setdefault(experiment.scenario, set()).update(names.difference(but))
     return axes

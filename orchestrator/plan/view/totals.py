@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.files.printable_text import counted
-from orchestrator.plan.expand import Plan
+from orchestrator.plan.expand import Plan, has_id
 from orchestrator.plan.view.as_table import ROWS_SHOWN
 from orchestrator.records import Experiment
 
@@ -21,6 +21,7 @@ def summary(plan: Plan, *, outlook: Outlook | None = None) -> list[str]:
     """Return the lines below the table: totals, duplicates, reasons why experiments do not run, a forecast, notes."""
     experiments = plan.experiments
     lines = [] if outlook and outlook.elsewhere else [_to_do(experiments)]
+    lines += _to_build(experiments)
     if len(experiments) > ROWS_SHOWN:
         lines.append(f"The first {ROWS_SHOWN} rows are shown; use --json or --commands to see all {len(experiments)}.")
     if plan.collapsed:
@@ -42,6 +43,15 @@ def _to_do(experiments: Sequence[Experiment]) -> str:
     least, most = sum(experiment.repeats for experiment in ready), sum(experiment.most_repeats for experiment in ready)
     runs = counted(least, "run") if least == most else f"{least:,} to {counted(most, 'run')}"
     return f"{counted(len(experiments), 'experiment')}, {runs} to do here."
+
+
+def _to_build(experiments: Sequence[Experiment]) -> Iterator[str]:
+    """Yield a sentence that says which software environments are not built yet. Their experiments have no ids."""
+    names = dict.fromkeys(one.environment.name for one in experiments if one.environment and not has_id(one))
+    if names:
+        are = "environment is" if len(names) == 1 else "environments are"
+        ids = "its experiments have" if len(names) == 1 else "their experiments have"
+        yield f"{', '.join(names)}: the {are} not built, so {ids} no ids yet; `run` builds, and so does `tunebench env build`."
 
 
 def _reasons(experiments: Sequence[Experiment]) -> Iterator[str]:

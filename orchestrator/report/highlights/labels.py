@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NO_MODEL = "none"
 _MODEL, _GPUS = "model_name_or_path", "num_gpus"
 _NAMED = (FRAMEWORK, _MODEL, _GPUS, "num_nodes", "device")
-_ALSO = ("results", "scenario", "trainer", "python", "data")
+_ALSO = ("results", "scenario", "trainer", "python", "environment", "data")
 
 
 class Names:

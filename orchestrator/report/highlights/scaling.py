@@ -19,7 +19,7 @@ from orchestrator.results.table.load import ResultsTable
 MOST_SCALING = 4
 _FACTS = (
     *("results", "id", "scenario", "model_name_or_path", "device", "trainer", "python", "data", "framework_config"),
-    *("num_gpus", "num_nodes", "global_batch", "sources"),
+    *("environment", "num_gpus", "num_nodes", "global_batch", "sources"),
 )
 # A series with each number of GPUs on the fewest nodes fills one node, and goes on with several nodes.
 _FEWEST_NODES = "fewest nodes"

@@ -32,7 +32,10 @@ MOST_RUNS_SHOWN, MOST_REMARKS = 20, 4
 _CELL_WIDTH = 200
 _ALWAYS = ("framework_config", "status", "tokens_per_s")
 _MOST_ARGUMENTS = 4
-_FILTERS = ("results", "scenario", "model_name_or_path", "framework_config", "num_gpus", "num_nodes", "status")
+_FILTERS = (
+    *("results", "scenario", "model_name_or_path", "environment", "framework_config", "num_gpus", "num_nodes"),
+    "status",
+)
 # If these columns come first, they stay in sight when the table scrolls sideways.
 _STICKY = ("model_name_or_path", "framework_config", "num_gpus")
 _NOT_HERE = ("failure_cause", "failure_hint", "warnings")

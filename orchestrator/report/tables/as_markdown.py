@@ -28,6 +28,7 @@ MOST_UNFOLDED, MOST_COLUMNS = 5, 8
 _SPEEDUP = ("speedup", "speedup_low", "speedup_high")
 _DISTINGUISHING = (
     "results",
+    "environment",
     "framework_config",
     "model_name_or_path",
     "num_gpus",
@@ -146,7 +147,7 @@ def same_for_all(split: Split) -> str:
     return ", ".join(f"{metric(name).label} {show(name, split.constant[name])}" for name in for_people(shown))
 
 
-_NOT_SHARED = ("runs", "runs_ok", "attempt", "python", "monitors", "warnings", "world_size")
+_NOT_SHARED = ("runs", "runs_ok", "attempt", "python", "environment_lock", "monitors", "warnings", "world_size")
 
 
 def headings(names: Sequence[str]) -> list[str]:

@@ -57,7 +57,10 @@ _WIDEST = 28
 GAP = 3
 
 _SPEED = ("tokens_per_s",)
-_BELOW = ("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors")
+_BELOW = (
+    *("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors"),
+    "environment_lock",
+)
 
 
 def summary(

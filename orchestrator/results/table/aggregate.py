@@ -52,7 +52,9 @@ _LEARNING = (
 )
 _PACKING, _OFF = "packing", ("none", "false", "no", "off", "0", "")
 BASELINES = ("baseline", NO_FRAMEWORK)
-_SHARED = ("results", "scenario", "model_name_or_path", "device", "trainer", "python", "data", "sources")
+_SHARED = (
+    *("results", "scenario", "model_name_or_path", "device", "trainer", "python", "environment", "data", "sources"),
+)
 _FRAMEWORK_FACTS, _CELL_FACTS = (*_SHARED, "framework_config"), (*_SHARED, "num_gpus")
 
 

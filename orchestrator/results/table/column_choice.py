@@ -55,7 +55,17 @@ BOOKKEEPING = ("id", "output_dir", "started_at", "logging_dir", "run_name", "pro
 _OUTCOME = ("status", "runs_ok", "runs", "failure_kind", "failure_cause", "failure_hint")
 
 _PEOPLE = (
-    *("results", "id", "scenario", "model_name_or_path", "framework_config", "peft_method", "dtype", "torch_dtype"),
+    *(
+        "results",
+        "id",
+        "scenario",
+        "model_name_or_path",
+        "environment",
+        "framework_config",
+        "peft_method",
+        "dtype",
+        "torch_dtype",
+    ),
     *("num_gpus", "num_nodes", "per_device_train_batch_size", "gradient_accumulation_steps", "global_batch"),
 )
 

@@ -91,7 +91,7 @@ def of_rows(
     framework_arguments: Mapping[str, frozenset[str]] | None = None,
 ) -> ResultsTable:
     """Return the table of these rows."""
-    all_rows = rows.with_nodes(rows.with_versions(all_rows))
+    all_rows = rows.with_usual(rows.with_versions(all_rows))
     several = rows.ambiguous(all_rows)
     all_rows = [rows.in_json(row, several) for row in all_rows] if several else all_rows
     arguments = frozenset(name for row in all_rows for name in row.arguments)

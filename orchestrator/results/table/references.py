@@ -16,7 +16,7 @@ FRAMEWORK, GLOBAL_BATCH = "framework_config", "global_batch"
 # The global batch follows from the arguments and the processes, so it is not one of these facts.
 FACTS = (
     *("results", "scenario", "model_name_or_path", "num_gpus", "num_nodes", "device", "trainer", "python", "data"),
-    *("monitors", "sources"),
+    *("environment", "monitors", "sources"),
 )
 COLUMN_OF = {"effective_batch_size": GLOBAL_BATCH}
 _UNSET = ("null", "none", "")

@@ -147,11 +147,14 @@ def with_versions(all_rows: Sequence[Row]) -> Sequence[Row]:
     return list(map(own, all_rows)) if changed else all_rows
 
 
-def with_nodes(all_rows: Sequence[Row]) -> Sequence[Row]:
-    """Return the rows. If a row has several nodes, each row has the fact `num_nodes`."""
-    if not any("num_nodes" in row.facts for row in all_rows):
-        return all_rows
-    return [replace(row, facts={"num_nodes": 1, **row.facts}) for row in all_rows]
+# Facts that all rows get if one row has them.
+_USUAL: Mapping[str, Value] = {"num_nodes": 1, "environment": "none"}
+
+
+def with_usual(all_rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows. If a row has several nodes or a software environment, each row has this fact."""
+    usual = {name: value for name, value in _USUAL.items() if any(name in row.facts for row in all_rows)}
+    return [replace(row, facts={**usual, **row.facts}) for row in all_rows] if usual else all_rows
 
 
 def experiment_facts(experiment: Experiment) -> dict[str, Value]:
@@ -165,7 +168,9 @@ def experiment_facts(experiment: Experiment) -> dict[str, Value]:
         "num_nodes": experiment.num_nodes if experiment.num_nodes > 1 else None,
         "device": experiment.device.value,
         "trainer": experiment.trainer,
-        "python": experiment.python,
+        "environment": experiment.environment.name if experiment.environment else None,
+        "environment_lock": experiment.environment.lock if experiment.environment else None,
+        "python": None if experiment.environment else experiment.python,
         "monitors": " ".join(experiment.monitors) or None,
         "data": experiment.data.source if experiment.data else None,
         "tags": " ".join(experiment.tags) or None,

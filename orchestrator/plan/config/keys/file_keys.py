@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from orchestrator.plan.config.keys import value_types
+from orchestrator.plan.config.keys.environment_keys import Environments
 from orchestrator.plan.config.keys.model import Model
 from orchestrator.plan.config.keys.scenario_keys import Scenario
 from orchestrator.plan.config.keys.value_types import Arguments, Variables, Whole, Words
@@ -48,6 +49,9 @@ class SuiteFile(Model):
         description="What to benchmark."
     )
     data_processing: DataProcessing | None = Field(None, description="The training data of all scenarios in this file.")
+    environments: Environments = Field(
+        default_factory=dict, description="Name of a software environment → its packages."
+    )
     experiment_tag: Annotated[str, AfterValidator(value_types.tag)] = Field(
         "{model}.{framework}.gpus{num_gpus}", description="Readable middle part of an experiment's id."
     )
@@ -68,6 +72,7 @@ class FrameworkFile(Model):
     requires: Annotated[Words, AfterValidator(value_types.requirements)] = Field(
         (), description="Packages that must be installed, with version ranges where needed."
     )
+    environment: str | None = Field(None, description="Software environment that the configuration needs.")
     device: Literal[Device.CUDA, Device.CPU] | None = Field(
         None, description="The only device on which the configuration works."
     )

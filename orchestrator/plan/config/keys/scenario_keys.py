@@ -26,6 +26,7 @@ from orchestrator.plan.config.keys.value_types import (
     Baseline,
     Counts,
     Frameworks,
+    Names,
     Seconds,
     Share,
     Variables,
@@ -179,6 +180,9 @@ class Scenario(Model):
         None,
         description="Interpreter of the training environment: a path, absolute or from the scenario file's folder, or a "
         "program on PATH. Default: Tunebench's own.",
+    )
+    environment: Names | None = Field(
+        None, description="Software environments of `environments:`, as an axis; null means Tunebench's own."
     )
     repeats: Annotated[
         Annotated[Whole, Tag("number")] | Annotated[RepeatsRange, Tag("range")], Discriminator(_repeats_kind)

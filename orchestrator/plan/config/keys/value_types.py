@@ -84,7 +84,7 @@ def _variable_names(value: dict[str, str | None]) -> dict[str, str | None]:
     return value
 
 
-TAG_WORDS = ("model", "framework", "num_gpus", "num_nodes", "trainer", "device")
+TAG_WORDS = ("model", "framework", "num_gpus", "num_nodes", "environment", "trainer", "device")
 
 
 def tag(value: str) -> str:
@@ -209,6 +209,12 @@ Frameworks = Annotated[
     WithJsonSchema(
         {"anyOf": [_SHORT_NAME, {"type": "array", "items": {"anyOf": [_SHORT_NAME, _JOINED]}, "minItems": 1}]}
     ),
+]
+Names = Annotated[
+    tuple[Annotated[str, Field(min_length=1)] | None, ...],
+    BeforeValidator(_as_tuple),
+    AfterValidator(not_empty),
+    _one_or_many(_SHORT_NAME),
 ]
 Counts = Annotated[
     tuple[Whole, ...],

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from orchestrator.results.table.load import ResultsTable
 
-_PANEL = ("results", "scenario", "model_name_or_path", "device", "data", "trainer", "python")
+_PANEL = ("results", "scenario", "model_name_or_path", "device", "data", "trainer", "python", "environment")
 _NO_ARGUMENTS = (*BOOKKEEPING, *FILE_NAMES)
 _MOST_ARGUMENTS = 3
 _DIGEST = 6

@@ -28,7 +28,7 @@ from orchestrator.results.table.rows import NO_FRAMEWORK, Row, Value
 _FACTS = frozenset(
     {
         *("scenario", "framework_config", "model_name_or_path", "num_gpus", "num_nodes", "trainer"),
-        *("results", "id", "device", "python", "monitors", "data", "sources"),
+        *("results", "id", "device", "python", "environment", "environment_lock", "monitors", "data", "sources"),
     }
 )
 _OUTCOME = frozenset({"repeat", "attempt", "status", "failure_kind", "failure_cause", "started_at", "runs", "runs_ok"})

@@ -1,0 +1,54 @@
+"""Builds the software environments that a campaign needs, before anything of it is written.
+
+The lock of a built environment is part of the ids of its experiments. So the plan is made again after the builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.errors import BuildError
+from orchestrator.files import reading
+from orchestrator.files.redaction import redact
+from orchestrator.machine import environments
+from orchestrator.machine.environments.places import place_with
+from orchestrator.machine.provenance import pip_freeze
+from orchestrator.plan.config import Suite
+from orchestrator.plan.expand import Plan, has_id
+
+
+def with_environments(
+    plan: Plan, suite: Suite, *, again: Callable[[], Plan], say: Callable[[str], None]
+) -> tuple[Plan, int]:
+    """Build what is missing. Return two values: the plan with the ids of all its experiments, and how many builds failed.
+
+    `again` makes the plan again. `say` gets a sentence for each build, and for each failure. Experiments whose environment could
+    not be built are left out of the plan, because they have no ids. Raise BuildError if none of the rest can run.
+    """
+    missing = [one for one in plan.experiments if not (has_id(one) or one.skip or one.cannot_run_here)]
+    names = dict.fromkeys(one.environment.name for one in missing if one.environment)
+    failed: list[BuildError] = []
+    for name in names:
+        try:
+            environments.build(suite.environments.requests[name], say)
+        except BuildError as error:
+            failed.append(error)
+            say(f"note: {error}")
+    planned = again() if names else plan
+    kept = tuple(one for one in planned.experiments if has_id(one))
+    if failed and not any(one.skip is None and one.cannot_run_here is None for one in kept):
+        raise BuildError("no experiment is left: none of the environments could be built")
+    return replace(planned, experiments=kept), len(failed)
+
+
+def requirements(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield a file name and the packages of each software environment, in the form of pip's files, with hashes where known."""
+    used = {
+        (one.environment, one.python) for one in plan.experiments if one.environment and one.cannot_run_here is None
+    }
+    for environment, python in sorted(used, key=str):
+        place = place_with(Path(python or ""))
+        locked = reading.read_text(place.locked, limit=reading.LOG_BYTES) if place else pip_freeze(python)
+        yield f"{environment.name}-{environment.lock}.requirements.txt", redact(locked)

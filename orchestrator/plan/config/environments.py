@@ -1,0 +1,188 @@
+"""The software environments that a scenario file names: `environments:` in the file, or the file environments.yaml next to it.
+
+`requests` returns what each environment is asked to have. `machine.environments` builds it. Paths are relative to the file that
+names them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.errors import ConfigError, Problem
+from orchestrator.files import content, reading
+from orchestrator.plan.config.check import check
+from orchestrator.plan.config.keys.environment_keys import EnvironmentEntry, EnvironmentsFile
+from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
+from orchestrator.records import EnvironmentRequest
+
+FILE, KEY = "environments.yaml", "environments"
+
+_VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2})?", re.ASCII)
+_FOLDER = re.compile(r"(?P<name>[\w.-]+\s*(\[[^]]*\])?\s*@\s*)?(file://)?(?P<path>(~|\.{0,2})/\S*|\.{1,2})")
+# Names that say nothing about a local package's content.
+_NOT_CONTENT = frozenset({"__pycache__", "build", "dist", "node_modules"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedEnvironments:
+    """The environments of a scenario file: what each is asked to have, and the variables of its runs."""
+
+    requests: Mapping[str, EnvironmentRequest] = field(default_factory=dict)
+    variables: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+
+
+def load_environments(
+    document: Document, written: Mapping[str, EnvironmentEntry], problems: list[Problem]
+) -> NamedEnvironments:
+    """Return the environments of a scenario file (`written`), and of the file environments.yaml next to it."""
+    entries = {name: (document, entry) for name, entry in written.items()}
+    in_folder = document.file.with_name(FILE)
+    if in_folder.exists() and (other := read_or_report(in_folder, problems)):
+        parsed = check(EnvironmentsFile, other, problems)
+        for name, entry in parsed.environments.items() if parsed else ():
+            if name in entries:
+                message = f"the environment {name!r} is also in {in_folder}; keep one of them"
+                problems.append(document.problem((KEY, name), message))
+            entries.setdefault(name, (other, entry))
+    requests = {}
+    for name, (of, entry) in entries.items():
+        try:
+            requests[name] = _request(name, entry, of)
+        except ConfigError as error:
+            problems.extend(error.problems)
+    return NamedEnvironments(requests=requests, variables={name: entry.env for name, (_, entry) in entries.items()})
+
+
+def _request(name: str, entry: EnvironmentEntry, document: Document) -> EnvironmentRequest:
+    """Return what an environment is asked to have. Raise ConfigError for a mistake that needs the files that it names."""
+    base, root = document.file.parent, (KEY, name)
+    given = [key for key in ("interpreter", "lock", "requirements") if getattr(entry, key)]
+    if len(given) != 1:
+        both = f"{given[0]} and {given[1]} are given; keep one of them" if given else "it has no packages"
+        cure = "" if given else "; write requirements:, lock: or interpreter:"
+        raise ConfigError([document.problem(root, f"environment {name!r}: {both}{cure}")])
+    if entry.interpreter:
+        for key in ("constraints", "python", "index", "find_links"):
+            if getattr(entry, key):
+                message = (
+                    f"environment {name!r}: nothing is built with interpreter:, so {key}: has no effect; remove it"
+                )
+                raise ConfigError([document.problem((*root, key), message)])
+        return EnvironmentRequest(name=name, existing=_absolute(entry.interpreter, base))
+    lines = _Lines(document, base)
+    requirements = lines.of(entry.requirements, (*root, "requirements"))
+    return EnvironmentRequest(
+        name=name,
+        requirements=requirements,
+        constraints=lines.of(entry.constraints, (*root, "constraints")),
+        lock=lines.text(entry.lock, (*root, "lock")) if entry.lock else None,
+        folders=lines.folders,
+        python=_interpreter(entry.python, document, (*root, "python")),
+        find_links=tuple(link if "://" in link else _absolute(link, base) for link in entry.find_links),
+        indexes=entry.index,
+    )
+
+
+class _Lines:
+    """Reads requirements. `folders` gets the local packages that they name, with digests of their content."""
+
+    def __init__(self, document: Document, base: Path) -> None:
+        self.document, self.base = document, base
+        self.folders: dict[str, str] = {}
+
+    def of(self, words: tuple[str, ...], path: YamlPath) -> tuple[str, ...]:
+        """Return the lines of requirements. A word that is the name of a text file is replaced by the file's lines."""
+        lines: list[str] = []
+        for word in words:
+            if word.endswith((".txt", ".in")):
+                lines += self._cleaned(self.text(word, path), Path(_absolute(word, self.base)))
+            else:
+                lines.append(self._line(word, self.base, path))
+        return tuple(lines)
+
+    def text(self, name: str, path: YamlPath) -> str:
+        """Return the text of a file. Raise ConfigError at `path` if the file cannot be read."""
+        file = Path(_absolute(name, self.base))
+        try:
+            return reading.read_text(file, limit=reading.RECORD_BYTES)
+        except (OSError, ValueError) as error:
+            missing = "there is no such file" if isinstance(error, FileNotFoundError) else ""
+            why = missing or (
+                reading.reason(error) if isinstance(error, OSError) else "the file is not a text in UTF-8"
+            )
+            raise ConfigError([self.document.problem(path, f"{file}: {why}; correct the path")]) from None
+
+    def _cleaned(self, text: str, file: Path) -> list[str]:
+        lines = []
+        for number, line in enumerate(text.splitlines(), 1):
+            stripped = re.sub(r"(^|\s)#.*", "", line).strip()
+            if stripped.startswith("-") or stripped.endswith("\\"):
+                cure = (
+                    "write it as find_links:, index: or constraints: of the environment; a file with hashes is a lock:"
+                )
+                raise ConfigError(
+                    [Problem(file=file, line=number, message=f"{stripped!r} is an option of pip; {cure}")]
+                )
+            if stripped:
+                lines.append(self._line(stripped, file.parent, (), Problem(file=file, line=number, message="")))
+        return lines
+
+    def _line(self, line: str, base: Path, path: YamlPath, place: Problem | None = None) -> str:
+        """Return a requirement with an absolute path, if it names a local package."""
+        from packaging.requirements import InvalidRequirement, Requirement
+
+        if found := _FOLDER.fullmatch(line.strip()):
+            folder = _absolute(found["path"], base)
+            if not os.path.isdir(folder) and not os.path.isfile(folder):
+                self._refuse(f"{line!r}: there is no {folder}; correct the path", path, place)
+            self.folders[folder] = _digest(Path(folder))
+            return f"{found['name']}file://{folder}" if found["name"] else folder
+        try:
+            Requirement(line)
+        except InvalidRequirement:
+            cure = "write it like torch==2.13.0, ./my-package, or name @ git+https://HOST/REPOSITORY@COMMIT"
+            self._refuse(f"{line!r} is not a requirement; {cure}", path, place)
+        return line.strip()
+
+    def _refuse(self, message: str, path: YamlPath, place: Problem | None) -> None:
+        found = Problem(file=place.file, line=place.line, message=message) if place else None
+        raise ConfigError([found or self.document.problem(path, message)])
+
+
+def _absolute(path: str, base: Path) -> str:
+    return os.path.normpath(os.path.join(base.absolute(), os.path.expanduser(path)))
+
+
+def _interpreter(python: str | None, document: Document, path: YamlPath) -> str | None:
+    """Return the absolute path of the interpreter for a version such as 3.11, or for a path."""
+    if python is None:
+        return None
+    found = shutil.which(f"python{python}") if _VERSION.fullmatch(python) else _absolute(python, document.file.parent)
+    if found and os.path.isfile(found):
+        return found
+    message = (
+        f"there is no interpreter {python!r} on this machine; install it, or write the path of another interpreter"
+    )
+    raise ConfigError([document.problem(path, message)])
+
+
+def _digest(place: Path) -> str:
+    """Return twelve digits of the content of a local package: a wheel, or a folder without caches, builds and hidden files."""
+    total = hashlib.sha256()
+    if place.is_file():
+        return content.digest(place)
+    for folder, names, files in os.walk(place):
+        names[:] = sorted(name for name in names if not name.startswith(".") and name not in _NOT_CONTENT)
+        names[:] = [name for name in names if not name.endswith(".egg-info")]
+        for name in sorted(files):
+            file = Path(folder, name)
+            if name.startswith(".") or name.endswith(".pyc") or not file.is_file():
+                continue
+            total.update(f"{file.relative_to(place)}\0{content.digest(file)}\0".encode())
+    return total.hexdigest()[:12]
