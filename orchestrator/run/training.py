@@ -57,7 +57,8 @@ def train(
     def save_stacks(limit: Limit) -> None:
         if limit in (Limit.STARTUP, Limit.STALL):
             with suppress(OSError):  # even on a full disk, the tree must be ended
-                stacks.save(claim.marker, folder, elsewhere=companions.stacks(watchers, folder.stderr))
+                elsewhere = companions.stacks(watchers, folder.stderr, cancelled=lambda: stop.received is not None)
+                stacks.save(claim.marker, folder, elsewhere)
 
     note()
     with kernel_log.open_kernel_log() as kernel:

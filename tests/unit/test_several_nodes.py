@@ -360,6 +360,7 @@ def test_a_node_that_does_not_answer_holds_up_no_stacks(tmp_path: Path, monkeypa
             "# node n3, 7: python\nin_a_step\n",
             "# node n3, 8: python\nin_a_barrier\n",
         ]
+        assert [*companions.stacks(watchers, log, cancelled=lambda: True)] == []
         child.kill()
         child.wait()
         silent = [f"# node {node}: it did not answer\n" for node in ("n2", "n3")]

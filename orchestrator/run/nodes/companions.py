@@ -7,7 +7,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -98,13 +98,15 @@ def _clocks(watchers: Companions, nodes: int) -> dict[str, float]:
     return {node: offset_s for node, (_, offset_s) in best.items()}
 
 
-def stacks(watchers: Companions, log: Path) -> Iterator[str]:
+def stacks(watchers: Companions, log: Path, *, cancelled: Callable[[], bool] = lambda: False) -> Iterator[str]:
     """Yield the stacks of the processes on the other nodes. `log` is the run's stderr, into which a process may write its stack.
 
     One node after the other is asked: Slurm mixes long lines of several nodes.
     """
     deadline = time.monotonic() + _STACKS_S
     for node in sorted(watchers.offsets_s.keys() - {os.environ.get(NODE)}):
+        if cancelled():
+            return
         watchers.ask(f"stacks {node}")
         told = watchers.told(min(deadline, time.monotonic() + _NODE_S))
         answer = next((answer for answer in told if answer.get("node") == node and "stacks" in answer), None)
