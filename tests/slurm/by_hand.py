@@ -70,7 +70,7 @@ def kills(folder: Path, count: int) -> dict[str, Any]:
     """Kill the submitter at moments of a fixed seed, and resume its campaign each time. Few elements are in the queue at once."""
     began, runs = time.time(), 5 * count
     with cluster() as on:
-        many = campaign(folder, on, runs, poll="2s", grace="5s", max_queued=6)
+        many = campaign(folder, on, runs, poll="2s", grace="5s", max_queued=6, pilot=1)
         hit = killed(many, count)
         left = runs - len(many.records())
         code, said = many.run(seconds=7200)

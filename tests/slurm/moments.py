@@ -13,11 +13,12 @@ from cluster import Campaign
 SEED = 20261125
 # A submitter that waits for its runs makes no new files. It is killed after this time.
 _LONGEST_S = 15.0
+_CALL = "a call of a client"
 # A client of Slurm needs more time than this.
 _LOOK_AGAIN_S = 0.005
 
 EVENTS: Mapping[str, Callable[[Campaign], int]] = {
-    "a call of a client": lambda one: len(one.calls()),
+    _CALL: lambda one: len(one.calls()),
     "an intent": lambda one: len([*one.results.glob("slurm/*/batch.json")]),
     "a start": lambda one: len([*one.folder.glob("started-*")]),
     "a record": lambda one: len([*one.results.glob("experiments/*/runs/*/record.json")]),
@@ -39,13 +40,21 @@ def killed(campaign: Campaign, times: int) -> Counter[str]:
 
 
 def _wait(campaign: Campaign, process: subprocess.Popen[str], chance: random.Random) -> None:
-    """Wait for the first, second or third event of a kind, and sometimes a little longer."""
-    count, more = EVENTS[chance.choice([*EVENTS])], chance.randint(1, 3)
+    """Wait for the first, second or third event of a kind, or for nothing; and sometimes a little longer."""
+    kind, more = chance.choice([None, *EVENTS]), chance.randint(1, 3)
     delay_s = chance.choice((0.0, chance.uniform(0.0, 0.5)))
-    enough, deadline = count(campaign) + more, time.monotonic() + _LONGEST_S
+    if kind not in (None, _CALL):
+        _until(campaign, process, _CALL, 1)  # runs of earlier starts begin and end at any time
+    if kind is not None:
+        _until(campaign, process, kind, more)
+    time.sleep(delay_s)
+
+
+def _until(campaign: Campaign, process: subprocess.Popen[str], kind: str, more: int) -> None:
+    count, deadline = EVENTS[kind], time.monotonic() + _LONGEST_S
+    enough = count(campaign) + more
     while process.poll() is None and count(campaign) < enough and time.monotonic() < deadline:
         time.sleep(_LOOK_AGAIN_S)
-    time.sleep(delay_s)
 
 
 def _unnumbered(campaign: Campaign) -> set[str]:
@@ -60,5 +69,5 @@ def _moment(campaign: Campaign, called: int, unknown: set[str]) -> str:
     if not campaign.batches():
         return "before the first intent"
     if len(campaign.calls()) == called:
-        return "before a call of Slurm, in a later start"
+        return "before its first call of Slurm"
     return "between a number and the last record"
