@@ -6,7 +6,7 @@ Each step is a function. The functions are in the order of their calls. `cli` ca
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -173,7 +173,7 @@ def carry_out(
             mark = partial(mark_what_does_not_fit, store=store, executor=executor, retry=retry)
             marked = mark(plan.experiments, on_probe=short, on_event=progress.on_event)
             retry = replace(retry, tried=frozenset((job.experiment_id, job.repeat) for job in marked))
-        with _what_goes_on(executor, store, progress.say):
+        with what_goes_on(executor, [store.root], progress.say):
             return run_benchmark(
                 plan.experiments,
                 store=store,
@@ -194,13 +194,14 @@ def _submitted(plan: Plan, store: Store, executor: SlurmExecutor, *, retry: Retr
 
 
 @contextmanager
-def _what_goes_on(executor: Executor, store: Store, say: Say) -> Iterator[None]:
-    """If the user interrupts a campaign whose jobs may go on without it, say whether they do."""
+def what_goes_on(executor: Executor, folders: Iterable[Path], say: Say) -> Iterator[None]:
+    """If the user interrupts runs of these results folders whose jobs may go on without the command, say whether they do."""
     try:
         yield
     except KeyboardInterrupt:
         if isinstance(executor, SlurmExecutor):
-            say(executor.goes_on(store.root))
+            for sentence in dict.fromkeys(map(executor.goes_on, folders)):
+                say(sentence)
         raise
 
 

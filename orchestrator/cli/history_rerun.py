@@ -16,6 +16,7 @@ from orchestrator.cli.report_show_status import write_report
 if TYPE_CHECKING:
     from orchestrator.compare.comparison import Comparison
     from orchestrator.compare.rerun.rounds import Turn
+    from orchestrator.executors.slurm.site import Site
 
 
 def history(
@@ -93,12 +94,14 @@ def rerun(
     """Repeat the experiments that are inconclusive in a comparison. The runs alternate between its two sides."""
     from orchestrator import executors
     from orchestrator.campaign.live_display import Progress
+    from orchestrator.campaign.steps import what_goes_on
     from orchestrator.compare.rerun import contests, rounds
     from orchestrator.compare.view import as_json
 
-    starter = executors.get(executor)
+    executors.get(executor)  # an unknown name is an error before anything else
+    site = _site() if executor == executors.SLURM else None
     compared = as_json.load(comparison)
-    prepared = contests.prepare(compared, runs=runs, max_runs=max_runs, ignore=words(ignore))
+    prepared = contests.prepare(compared, runs=runs, max_runs=max_runs, ignore=words(ignore), site=site)
     for sentence in prepared.warnings:
         tell(f"note: {sentence}")
     order = rounds.turns(prepared.contests, seed=rounds.seed_of(prepared.contests))
@@ -110,15 +113,33 @@ def rerun(
     with Progress(err(), rounds.readers(order)) as progress:
         for sentence in rounds.prepare_data(order, on_event=progress.say):
             progress.say(sentence)
-        outcome = rounds.carry_out(order, executor=starter, on_event=progress.on_event)
+        starter = executors.get(executor, site=site, say=progress.say)
+        with what_goes_on(starter, _folders(order), progress.say):
+            outcome = rounds.carry_out(order, executor=starter, on_event=progress.on_event)
     _after(compared, order)
     raise typer.Exit(outcome.exit_code)
+
+
+def _site() -> Site:
+    """Return the site of the current folder, and say what is not checked."""
+    from orchestrator.executors.slurm.site import Site
+    from orchestrator.plan.config.site_file import load_site
+
+    tell(
+        "note: hosts, GPUs and drivers of nodes are not checked; the new runs record them, and `compare` names differences"
+    )
+    found = load_site(None)
+    return found.site if found else Site()
+
+
+def _folders(order: Sequence[Turn]) -> list[Path]:
+    return [*dict.fromkeys(turn.ready.store.root for turn in order)]
 
 
 def _after(compared: Comparison, order: Sequence[Turn]) -> None:
     """Write the reports of the folders with new runs again, and print the next command."""
     from orchestrator.compare.rerun import contests
 
-    for root in dict.fromkeys(turn.ready.store.root for turn in order):
+    for root in _folders(order):
         write_report([root], keep=(), drop=(), form=None)
     say(f"Compare again: {contests.compare_again(compared)}")

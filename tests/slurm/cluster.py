@@ -140,12 +140,16 @@ class Campaign:
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """Start `tunebench run` with the executor `slurm`."""
-        own = {**self.cluster.env, "TUNEBENCH_CACHE": str(self.folder / "cache"), "COLUMNS": "200", **self.env}
         argv = ["run", "scenarios.yaml", "--executor", "slurm", "--results", "r", "--yes", *words]
+        return self.command(*argv)
+
+    def command(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command of Tunebench in the campaign's folder, with the site file."""
+        own = {**self.cluster.env, "TUNEBENCH_CACHE": str(self.folder / "cache"), "COLUMNS": "200", **self.env}
         (self.folder / "site.yaml").write_text(json.dumps({**HASTE, **self.site}))  # JSON is YAML
         pipe = subprocess.PIPE
         process = subprocess.Popen(
-            [sys.executable, "-P", ROOT / "orchestrator" / "__main__.py", *argv],
+            [sys.executable, "-P", ROOT / "orchestrator" / "__main__.py", *words],
             cwd=self.folder,
             env={**os.environ, **own},
             stdout=pipe,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,9 @@ from orchestrator.compare.rerun.readiness import OWNER, Ready, Refused, readines
 from orchestrator.compare.rerun.rounds import Contest
 from orchestrator.compare.rerun.undecided import undecided
 from orchestrator.executors import FakeExecutor
+from orchestrator.executors.slurm.site import Site
 from orchestrator.records import Device, Experiment, Job, Reason, Repeats, RunRecord, Status
+from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
 from orchestrator.results.table import rows
 
@@ -79,9 +82,11 @@ def looked(
     seen: Sequence[Run] | None = None,
     ignore: Sequence[str] = (),
     experiment: Experiment = BASE,
+    site: Site | None = None,
 ) -> Ready | Refused:
     known = entry(root, experiment, runs=records())
-    return readiness(known, runs=runs, seen=known.runs if seen is None else seen, ignore=ignore, here=here)
+    seen = known.runs if seen is None else seen
+    return readiness(known, runs=runs, seen=seen, ignore=ignore, here=here, site=site)
 
 
 def refused(found: Ready | Refused) -> str:
@@ -307,6 +312,44 @@ def test_what_a_run_of_this_machine_would_say_is_in_the_words_of_a_comparison() 
     assert {"host", "python", "cpu_count"} <= found.keys()
 
 
+# On a cluster.
+
+
+def on_cluster(
+    root: Path, experiment: Experiment = BASE, *, executor: str = "slurm", ignore: Sequence[str] = ()
+) -> Ready | Refused:
+    """Claim the runs of the folder for this executor, and look whether a cluster of nodes with 4 GPUs can make more."""
+    for run in Store.resume(root).runs(experiment.id):
+        record = run.job.folder.record.read_bytes()
+        shutil.rmtree(run.job.run_dir)
+        assert claims.claim(run.job, executor=executor) is not None
+        run.job.folder.record.write_bytes(record)
+    return looked(root, experiment=experiment, ignore=ignore, site=Site(file="site.yaml", node="4xH100"))
+
+
+def test_the_gpus_of_a_node_count_instead_of_this_machines(tmp_path: Path) -> None:
+    for gpus, nodes in ((4, 1), (8, 2)):
+        large = replace(BASE, device=Device.CUDA, num_gpus=gpus, num_nodes=nodes)
+        assert isinstance(on_cluster(stored(tmp_path / f"{nodes}", (large, records())), large), Ready)
+    huge = replace(BASE, device=Device.CUDA, num_gpus=8)
+    why = refused(on_cluster(stored(tmp_path / "huge", (huge, records())), huge))
+    assert why == "8 GPUs are needed, but only 4 are in a node (`node:` in site.yaml)"
+
+
+def test_what_only_a_node_knows_is_not_compared(tmp_path: Path) -> None:
+    host = {"name": "n1", "system": "Linux-5", "cpu": "EPYC", "cpu_count": 128}
+    of_a_node = {"host": host, "driver": {"driver": "570", "cuda": "12.8"}, "gpus": [{"power_limit_w": 700.0}]}
+    root = with_provenance(tmp_path / "1", **of_a_node)
+    assert all(f"{name} was" in refused(looked(root)) for name in ("driver", "driver_cuda", "host", "cpu"))
+    assert isinstance(on_cluster(root), Ready)
+    assert "torch was 2.0.0" in refused(on_cluster(with_provenance(tmp_path / "2", packages={"torch": "2.0.0"})))
+
+
+def test_runs_that_were_made_elsewhere_do_not_go_on_on_a_cluster(folder: Path) -> None:
+    assert "executor was local, here it is slurm" in refused(on_cluster(folder, executor="local"))
+    assert isinstance(on_cluster(folder, executor="local", ignore=["executor"]), Ready)
+
+
 def test_records_that_cannot_be_believed_tell_no_environment(folder: Path) -> None:
     for file in folder.rglob("record.json"):
         record = json.loads(file.read_text())
@@ -365,7 +408,9 @@ def test_lines_say_what_will_run(folder: Path, tmp_path: Path) -> None:
         "No row of this comparison is inconclusive: there is nothing to run again."
     ]
     stuck = prepared(None, tmp_path / "gone")
-    assert list(contests.lines(stuck, ())) == ["No inconclusive experiment can be settled by runs on this machine."]
+    assert list(contests.lines(stuck, ())) == [
+        "No inconclusive experiment can be settled by more runs, as the notes say."
+    ]
 
 
 # The order.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.compare.comparison import Comparison
 from orchestrator.compare.rerun.readiness import Here, Ready, Refused, readiness, this_machine
 from orchestrator.compare.rerun.rounds import Contest, Turn
 from orchestrator.compare.rerun.undecided import MOST_RUNS, Undecided, undecided
+from orchestrator.executors.slurm.site import Site
 from orchestrator.files.printable_text import shell_word
 from orchestrator.records import Device
 
@@ -34,8 +36,12 @@ def prepare(
     max_runs: int = MOST_RUNS,
     ignore: Collection[str] = (),
     here: Here = this_machine,
+    site: Site | None = None,
 ) -> Prepared:
-    """Check every open pair and its folders. Nothing is run or written."""
+    """Check every open pair and its folders. Nothing is run or written.
+
+    `site` is the cluster whose nodes would carry out the runs; None means this machine.
+    """
     contests: list[Contest] = []
     warnings: list[str] = []
     open_pairs = undecided(comparison, runs=runs, max_runs=max_runs)
@@ -44,7 +50,8 @@ def prepare(
         if pair.runs is None:
             continue
         ready = []
-        for name, side in _sides(pair, runs=pair.runs, ignore=ignore, here=here):
+        look = partial(readiness, ignore=ignore, here=here, site=site)
+        for name, side in _sides(pair, look, runs=pair.runs):
             if isinstance(side, Refused):
                 warnings.append(f"{pair.label:.200}: {name} is not run: {side.why}")
             else:
@@ -62,13 +69,15 @@ def _on_hopeless_rows(pair: Undecided, max_runs: int) -> Iterator[str]:
         yield "even 100 more per side would hardly settle it; --runs N makes N more per side"
 
 
-def _sides(pair: Undecided, *, runs: int, ignore: Collection[str], here: Here) -> Iterator[tuple[str, Ready | Refused]]:
+def _sides(
+    pair: Undecided, look: Callable[..., Ready | Refused], *, runs: int
+) -> Iterator[tuple[str, Ready | Refused]]:
     if pair.is_same_experiment:  # both sides are halves of one campaign, so it gets the runs for both halves
         seen = (*pair.base.runs, *pair.new.runs)
-        yield "it", readiness(pair.new, runs=2 * runs, seen=seen, ignore=ignore, here=here)
+        yield "it", look(pair.new, runs=2 * runs, seen=seen)
         return
     for name, entry in (("base", pair.base), ("new", pair.new)):
-        yield name, readiness(entry, runs=runs, seen=entry.runs, ignore=ignore, here=here)
+        yield name, look(entry, runs=runs, seen=entry.runs)
 
 
 def lines(prepared: Prepared, order: Sequence[Turn]) -> Iterator[str]:
@@ -78,7 +87,7 @@ def lines(prepared: Prepared, order: Sequence[Turn]) -> Iterator[str]:
     elif not prepared.contests:
         yield "No inconclusive experiment gets more runs, as the notes say. --runs N makes N more per side."
     elif prepared.is_stuck:
-        yield "No inconclusive experiment can be settled by runs on this machine."
+        yield "No inconclusive experiment can be settled by more runs, as the notes say."
     elif not order:
         yield "The inconclusive experiments already have their further runs: compare again."
     else:

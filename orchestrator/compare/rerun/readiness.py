@@ -1,7 +1,8 @@
-"""Decide whether one side of an open pair can run again here and now, and choose its repeats.
+"""Decide whether one side of an open pair can run again here and now, and choose its repeats. "Here" may be a cluster.
 
 Further runs help only if their conditions are those of the earlier runs. A side is not run if it was measured on another host or
-GPU, with another driver or other packages, or at another commit. A sentence then says why. The text of a comparison is not trusted.
+GPU, with another driver or other packages, or at another commit. A sentence then says why. The nodes of a cluster cannot be asked
+before a run, so only the facts that all machines of the cluster share are compared. The text of a comparison is not trusted.
 Only the content of the results folder counts, and the folder must belong to this user. Nothing is started or written.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,12 +19,16 @@ from orchestrator import trainers
 from orchestrator.compare.comparison import Difference, Entry, Run
 from orchestrator.compare.sides import environment
 from orchestrator.errors import OrchestratorError
+from orchestrator.executors import LOCAL, SLURM
+from orchestrator.executors.slurm.site import Site
 from orchestrator.files.printable_text import one_line, quoted
 from orchestrator.machine import provenance
 from orchestrator.plan import placement
+from orchestrator.plan.forecast.assumed_machine import node_of
 from orchestrator.plan.identity import sources
 from orchestrator.records import Device, Experiment, JobState, RunRecord, Status
 from orchestrator.records.experiment import SAFE_ID
+from orchestrator.results import claims
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, rows
@@ -31,6 +36,10 @@ from orchestrator.results.table.rows import Value
 
 # Words of `ignore`. ALL permits every difference of environment. Only OWNER permits a folder of another user.
 ALL, OWNER = "all", "owner"
+
+# Facts that only a node of a cluster knows. Instead of these facts, the executors of the runs are compared.
+_OF_A_NODE = ("host", "system", "cpu", "cpu_count", "driver", "driver_cuda", environment.GPU)
+_EXECUTOR = "executor"
 
 _SHOWN = 4
 # Runs with a repeat that is this much above twice the number of runs are damaged, even if runs were removed.
@@ -64,22 +73,30 @@ class Refused:
 
 
 def readiness(
-    entry: Entry, *, runs: int, seen: Sequence[Run], ignore: Collection[str] = (), here: Here | None = None
+    entry: Entry,
+    *,
+    runs: int,
+    seen: Sequence[Run],
+    ignore: Collection[str] = (),
+    here: Here | None = None,
+    site: Site | None = None,
 ) -> Ready | Refused:
     """Return Ready if a side can make `runs` more runs, else Refused with the reason.
 
-    `seen` are the runs in the comparison. Runs that were made after the comparison reduce the number of new runs.
+    `seen` are the runs in the comparison. Runs that were made after the comparison reduce the number of new runs. `site` is the
+    cluster whose nodes would carry out the runs; None means this machine.
     """
+    here = here or this_machine
     if entry.folder is None or entry.id is None or not Path(entry.folder).is_absolute():
         return Refused(why="its numbers are not from a results folder of tunebench, so it cannot be run again")
     try:
-        return _readiness(entry.id, Path(entry.folder), runs=runs, seen=seen, ignore=ignore, here=here or this_machine)
+        return _readiness(entry.id, Path(entry.folder), runs=runs, seen=seen, ignore=ignore, here=here, site=site)
     except (OrchestratorError, OSError) as error:
         return Refused(why=str(error))
 
 
 def _readiness(
-    name: str, folder: Path, *, runs: int, seen: Sequence[Run], ignore: Collection[str], here: Here
+    name: str, folder: Path, *, runs: int, seen: Sequence[Run], ignore: Collection[str], here: Here, site: Site | None
 ) -> Ready | Refused:
     if not SAFE_ID.fullmatch(name):
         return Refused(why=f"{quoted(name, longest=200)} is not the id of an experiment")
@@ -89,9 +106,9 @@ def _readiness(
             why=f"{folder} belongs to another user, whose commands would run here; permit this with --ignore {OWNER}"
         )
     experiment = store.experiment(name)
-    reason = experiment.skip or placement.cannot_run_here(
-        experiment, trainers.get(experiment.trainer), provenance.this_machine()
-    )
+    machine, executor = (provenance.this_machine(), LOCAL) if site is None else (node_of(site), SLURM)
+    trainer = trainers.get(experiment.trainer)
+    reason = experiment.skip or placement.cannot_run_here(experiment, trainer, machine, executor=executor)
     if reason is not None:
         return Refused(why=reason.text)
     if other_files := _other_files(experiment):
@@ -100,8 +117,10 @@ def _readiness(
     known = {run.repeat: run for run in seen}
     ok = [run for run in stored if run.record is not None and run.record.status is Status.OK]
     before = [run for run in ok if not _is_new(run, known.get(run.job.repeat))]
-    changes = [] if ALL in ignore else _changes(experiment, before or ok, here)
-    changes = [change for change in changes if change.name not in ignore]
+    changes = _changes(experiment, before or ok, here)
+    if site is not None:
+        changes = [*_other_executor(before or ok), *(one for one in changes if not _is_of_a_node(one.name))]
+    changes = [change for change in changes if not {ALL, change.name} & {*ignore}]
     if changes:
         return Refused(why=_changes_text(changes, folder))
     repeats = _due_repeats(store, experiment, stored, runs=runs, known=known)
@@ -173,6 +192,17 @@ def _changes(experiment: Experiment, ok: Sequence[StoredRun], here: Here) -> lis
     names = [*then, *(name for name in packages if name in now and name not in then)]
     differences = [Difference(name=name, base=then.get(name), new=now.get(name)) for name in names]
     return [difference for difference in differences if difference.base != difference.new]
+
+
+def _is_of_a_node(name: str) -> bool:
+    return name in _OF_A_NODE or name.startswith(f"{environment.GPU}_")
+
+
+def _other_executor(ok: Sequence[StoredRun]) -> Iterator[Difference]:
+    """Yield a difference if the last of these runs was not made on a cluster."""
+    claim = claims.read_claim(ok[-1].job.run_dir) if ok else None
+    if claim is not None and claim.executor != SLURM:
+        yield Difference(name=_EXECUTOR, base=claim.executor, new=SLURM)
 
 
 def _facts(cells: Mapping[str, Value], record: RunRecord) -> dict[str, Value]:
