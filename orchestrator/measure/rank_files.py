@@ -39,6 +39,13 @@ def worker_files(run_dir: Path) -> list[dict[str, Any]]:
     return sorted(workers, key=lambda content: int(content.get("rank") or 0))
 
 
+def ranks_per_batch(first: Worker) -> int:
+    """Return how many neighbouring ranks got the same batch: 1 unless ranks divided the rows of a batch, or the model."""
+    settings = first.get("settings") or {}
+    size, own = settings.get("world_size"), settings.get("data_parallel_ranks")
+    return max(1, size // own) if isinstance(size, int) and isinstance(own, int) and own > 0 else 1
+
+
 def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
     """Return start-up times, memory and the reason for an early end, named after their metrics."""
     stopped = workers[0].get("stopped") or {}

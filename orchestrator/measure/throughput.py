@@ -1,8 +1,8 @@
 """Measures a run's speed in steady state, its use of time, its memory and its work, from the files of its ranks.
 
 This module reads `steps-rank<R>.jsonl` and `worker-rank<R>.json` in the run's folder. It uses `steps`, `steady_state`, `flops` and
-`rank_files`. A step lasts until the last rank has ended it, and its tokens are the sum over ranks (`steps.together`). If a rank
-left no file, or if there is no steady state, some numbers are missing, and a sentence says why.
+`rank_files`. A step lasts until the last rank has ended it. Its tokens are the sum over data-parallel ranks (`steps.together`). If
+a rank left no file, or if there is no steady state, some numbers are missing, and a sentence says why.
 
 Left out: the Trainer's own final metrics (`trainers.instrumented`) and the numbers of monitors. A step ends when the GPU (or the
 host, on a CPU) has finished the optimizer's work. Speeds do not include the time before training began.
@@ -54,15 +54,13 @@ class _Series:
 
 
 def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: float | None = None) -> Reading:
-    """Return the numbers of an instrumented run of `world_size` processes that ended after `wall_s` seconds.
-
-    `workers` are the worker files of these processes.
-    """
+    """Return the numbers of an instrumented run of `world_size` processes, from their files. It ended after `wall_s` seconds."""
     if not workers:
         return Reading()
     ordered = sorted(workers, key=lambda worker: int(worker.get("rank") or 0))
     first = ordered[0]
-    series = _series(run_dir, _reporters(first, world_size), _rule(first).get("at_most_steps"))
+    shared = rank_files.ranks_per_batch(first)
+    series = _series(run_dir, _reporters(first, world_size), shared, _rule(first).get("at_most_steps"))
     state = _state(series, first)
     if isinstance(series, Caveat):
         series = _Series(ranks={}, together=(), lines={})
@@ -86,7 +84,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
     )
     return Reading(
         measurements=(*known, *missing),
-        ranks=tuple(_rank_rows(ordered, series, state)),
+        ranks=tuple(_rank_rows(ordered, series, state, shared)),
         warnings=(
             *(Caveat(detail=note) for note in notes),
             *rank_files.busy_host(numbers.get("core_wait_share")),
@@ -94,7 +92,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
             *([state] if isinstance(state, Caveat) else []),
         ),
         impossible=impossible,
-        contradiction=contradictions.contradiction(series.lines, ordered, wall_s=wall_s),
+        contradiction=contradictions.contradiction(series.lines, ordered, ranks_per_batch=shared, wall_s=wall_s),
     )
 
 
@@ -116,8 +114,8 @@ def _reported(series: Sequence[Step], first: Worker) -> Cells:
 
 
 @lru_cache(maxsize=4)
-def _series(run_dir: Path, reporters: int, at_most: int | None) -> _Series | Caveat:
-    """Return the steps that all ranks have, or the reason if there are none.
+def _series(run_dir: Path, reporters: int, per_batch: int, at_most: int | None) -> _Series | Caveat:
+    """Return the steps that all ranks have, or the reason if there are none. `per_batch` ranks share each batch.
 
     A program that reports its own steps is ended shortly after step number `at_most`. Its later steps are left out.
     """
@@ -127,7 +125,7 @@ def _series(run_dir: Path, reporters: int, at_most: int | None) -> _Series | Cav
     if set(ranks) != set(range(reporters)):
         there = f"the steps are from rank(s) {', '.join(map(str, ranks))}, and the run had {reporters} rank(s)"
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=there)
-    together = steps.together(ranks)[:at_most]
+    together = steps.together(ranks, ranks_per_batch=per_batch)[:at_most]
     numbered = {rank: {step.number: step for step in own} for rank, own in ranks.items()}
     shared = {rank: tuple(own[step.number] for step in together) for rank, own in numbered.items()}
     return _Series(ranks=shared, together=together, lines=ranks)
@@ -231,10 +229,10 @@ def _work(series: Sequence[Step], first: Worker, speed: Number | None) -> Cells:
 
 
 def _rank_rows(
-    workers: Sequence[Worker], series: _Series, state: steady_state.Steady | Caveat
+    workers: Sequence[Worker], series: _Series, state: steady_state.Steady | Caveat, shared: int
 ) -> Iterator[Mapping[str, Any]]:
     cut = state.discarded_steps if isinstance(state, steady_state.Steady) else len(series.together)
-    seconds = sum(step.seconds for step in series.together[cut:])
+    seconds = shared * sum(step.seconds for step in series.together[cut:])
     for worker in workers:
         rank = int(worker.get("rank") or 0)
         peak, tokens = worker.get("peak") or {}, worker.get("tokens") or {}
@@ -257,7 +255,7 @@ def _rank_rows(
 
 
 def _rank_speed(window: Sequence[Step], seconds: float) -> Cells:
-    """Return a rank's part of the speed, over the common time of all ranks. The parts add up to the run's speed."""
+    """Return a rank's part of the speed. `seconds` is the common time × the ranks per batch, so the parts add up to the speed."""
     if not seconds or not sum(step.seconds for step in window):
         return {}
     computed = [step.compute_s for step in window if step.compute_s is not None]
@@ -275,9 +273,9 @@ def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
     workers = rank_files.worker_files(run_dir)
     if not workers or workers[0].get("rank") != 0:
         return None
-    first = workers[0]
+    first, shared = workers[0], rank_files.ranks_per_batch(workers[0])
     reporters = _reporters(first, int(first.get("world_size") or 1))
-    series = _series(run_dir, reporters, _rule(first).get("at_most_steps"))
+    series = _series(run_dir, reporters, shared, _rule(first).get("at_most_steps"))
     if isinstance(series, Caveat):
         return None
     state = _state(series, first)

@@ -146,13 +146,15 @@ def _logged_losses(first: Mapping[str, Any]) -> Iterator[Measurement]:
 
 
 def _total(workers: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    """Return the sum of the count `name` over all ranks. Return None if a rank is missing or some steps were not measured.
+    """Return the sum of the count `name` over all data-parallel ranks. Of ranks that got the same batch, the first counts.
 
-    A partial sum would be wrong.
+    Return None if a rank is missing or some steps were not measured, because a partial sum would be wrong.
     """
+    from orchestrator.measure.rank_files import ranks_per_batch
+
     counts = [(worker.get("tokens") or {}).get(name) or 0 for worker in workers]
     is_partial = len(counts) != workers[0].get("world_size") or any(worker.get("toggle_steps") for worker in workers)
-    return None if is_partial or 0 in counts else sum(counts)
+    return None if is_partial or 0 in counts else sum(counts[:: ranks_per_batch(workers[0])])
 
 
 def token_speed(workers: Sequence[Mapping[str, Any]], *, runtime_s: float | int | None) -> float | None:

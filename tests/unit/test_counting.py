@@ -134,6 +134,16 @@ def test_a_batch_is_counted_before_it_is_sent() -> None:
     assert counting.Counter().count(kept).read() == COUNTED
 
 
+def test_a_batch_that_ranks_divide_is_counted_whole() -> None:
+    """Here nobody saw the batch leave the host. The training step leaves this rank the first two of three columns."""
+    batch = a_batch()
+    kept = counting.kept(batch, divided=True)
+    for name in counting.held(batch):
+        batch[name].resize_(2, 2)
+    assert counting.Counter().count(kept).read() == COUNTED
+    assert counting.Counter().count(counting.kept(batch, divided=True)).read() != COUNTED
+
+
 @pytest.mark.parametrize("name", ["input_ids", "attention_mask", "labels", "position_ids"])
 def test_a_batch_that_was_changed_since_is_counted_anew(name: str) -> None:
     batch = sent(a_batch())

@@ -77,6 +77,13 @@ def test_the_wait_for_data_of_one_rank_is_that_of_all() -> None:
     assert [step.wait_s for step in joint] == pytest.approx([0.5] * 3)
 
 
+def test_ranks_that_share_a_batch_count_it_once() -> None:
+    ranks = {rank: steps_of([(1.0 + rank, 0.0)], tokens=10 + rank // 2) for rank in (3, 2, 1, 0)}
+    (step,) = together(ranks, ranks_per_batch=2)
+    assert (step.tokens, step.samples, step.squares) == (21, 4, 100)
+    assert step.seconds == together(ranks)[0].seconds, "but a step ends with the last of all ranks"
+
+
 def test_counts_add_up_and_one_that_is_unknown_leaves_the_sum_unknown() -> None:
     one, other = steps_of([(1.0, 0.0)] * 2), steps_of([(1.0, 0.0)] * 2, tokens=None)
     first, _ = together({0: one, 1: other})

@@ -198,6 +198,39 @@ def test_who_is_done_first_with_the_warm_up_waits_and_that_is_no_time_of_the_ste
     assert window == pytest.approx((BEGAN + 1.1, BEGAN + 1.1 + 39 * 0.2))
 
 
+SHARED = {"world_size": 2, "data_parallel_ranks": 1}
+
+
+def test_two_ranks_that_share_a_batch_process_it_once(tmp_path: Path) -> None:
+    """A group's work is that of one rank with a batch of its own; the speed per GPU is half of the group's."""
+    reading = two_ranks(tmp_path, [0.2] * 40, [0.2] * 40, settings={**MODEL, **SHARED})
+    alone = one_rank(tmp_path / "alone", [0.2] * 40)
+    found, expected = numbers(reading), numbers(alone)
+    for name in ("tokens_per_s", "real_tokens_per_s", "labelled_tokens_per_s", "samples_per_s", "padding_share"):
+        assert found[name] == pytest.approx(expected[name])
+    for name in ("tokens_per_s", "real_tokens_per_s"):
+        assert found[f"{name}_per_gpu"] == pytest.approx(expected[name] / 2)
+        assert [row[name] for row in reading.ranks] == pytest.approx([expected[name] / 2] * 2), "the parts add up"
+    work = 4 * 10**8 + 6 * 10**9 + 3 * 4 * 32_768 * 250 / 2
+    assert found["tflops_per_s_per_gpu"] == pytest.approx(work * expected["tokens_per_s"] / 2 / 1e12)
+    assert throughput.tokens_in(tmp_path, (0, 2 * BEGAN)) == 800 * found["steady_steps"]
+
+
+@pytest.mark.parametrize("name", ["tokens", "real", "labelled", "samples", "squares"])
+def test_ranks_that_share_a_batch_and_count_differently_contradict_each_other(name: str, tmp_path: Path) -> None:
+    """A version of accelerate that gives each rank a batch of its own would halve the run's tokens."""
+    counts = {"tokens": 1000, "real": 800, "labelled": 500, "samples": 4, "squares": 250_000}
+    other = {name: [*[counts[name]] * 29, counts[name] - 1, *[counts[name]] * 10]}
+    workers = [worker(rank, world_size=2, settings=SHARED) for rank in (0, 1)]
+    workers[1]["tokens"][{"tokens": "processed"}.get(name, name)] -= 1
+    for rank in (0, 1):
+        write_steps(tmp_path, rank, [0.1] * 40, **(other if rank else {}))
+    said = read(tmp_path, workers, world_size=2).contradiction
+    assert said is not None and said.startswith("step 30 of ranks 0 and 1, which share a batch, has ")
+    apart = [{**one, "settings": {"world_size": 2, "data_parallel_ranks": 2}} for one in workers]
+    assert read(tmp_path, apart, world_size=2).contradiction is None
+
+
 def test_a_rank_that_left_nothing_takes_the_number_away(tmp_path: Path) -> None:
     write_steps(tmp_path, 0, [0.1] * 40)
     reading = read(tmp_path, [worker(0, world_size=2)], world_size=2)

@@ -117,6 +117,14 @@ def test_token_speed_is_a_device_s_mean_over_all_ranks(tmp_path: Path) -> None:
     assert counts == {"tokens_processed": 4000, "steps": 5, "trainable_parameters": 12}
 
 
+def test_ranks_that_share_a_batch_processed_it_once(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        worker(tmp_path, rank, settings={"world_size": 2, "data_parallel_ranks": 1})
+    found = numbers(tmp_path)
+    assert (found["tokens_processed"], found["samples_processed"]) == (1000, 10)
+    assert found["train_tokens_per_second"] == pytest.approx(1000 / 10 / 2), "a device's share of the group's"
+
+
 def test_the_trainer_s_own_token_speed_stands(tmp_path: Path) -> None:
     worker(tmp_path, world_size=1, metrics={"train_runtime": 10.0, "train_tokens_per_second": 77.0})
     assert numbers(tmp_path)["train_tokens_per_second"] == 77.0

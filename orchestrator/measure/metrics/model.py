@@ -26,7 +26,7 @@ MODEL = (
     Metric(
         "global_batch",
         "global batch",
-        "Samples of one optimizer step over all processes: per-device batch × accumulation × processes.",
+        "Samples of one optimizer step: per-device batch × accumulation × data-parallel ranks (`effective_data_parallel_ranks`).",
         unit="samples/step",
         show=Show.COUNT,
         source="the arguments; effective_global_batch is the value in effect",

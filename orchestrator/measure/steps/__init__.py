@@ -66,22 +66,23 @@ def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
     return {rank: tuple(_steps(path)) for rank, path in RunFolder(run_dir).all_steps().items()}
 
 
-def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
+def together(ranks: Mapping[int, Sequence[Step]], *, ranks_per_batch: int = 1) -> tuple[Step, ...]:
     """Return the steps that all ranks have, as common steps. A common step starts and ends when the last rank starts and ends it.
 
     The times of one rank would mislead. If a rank ends the warm-up before the others, its next step includes the wait for them,
-    which distorts the speed of a short run. Counts are sums. A single rank keeps its own times. Ranks of one host share a clock. A
+    which distorts the speed of a short run. Counts are sums over batches: of neighbouring ranks that get the same batch
+    (`ranks_per_batch` of them), the first rank counts. A single rank keeps its own times. Ranks of one host share a clock. A
     host's clock that is ahead is not corrected. If the clock is far ahead, this host's ranks seem to be the last in every step.
     """
-    by_number = [{step.number: step for step in own} for own in ranks.values()]
+    by_number = [{step.number: step for step in ranks[rank]} for rank in sorted(ranks)]
     if len(by_number) <= 1:
         return tuple(step for steps in by_number for step in steps.values())
     shared = sorted(set.intersection(*map(set, by_number)))
-    joint = (_together([steps[number] for steps in by_number]) for number in shared)
+    joint = (_together([steps[number] for steps in by_number], ranks_per_batch) for number in shared)
     return tuple(step for step in joint if step is not None)
 
 
-def _together(parts: Sequence[Step]) -> Step | None:
+def _together(parts: Sequence[Step], ranks_per_batch: int) -> Step | None:
     """Return the common step, or None if a rank does not report when its step ended."""
     ends = [step.ended_at for step in parts if step.ended_at is not None]
     if len(ends) < len(parts):
@@ -90,7 +91,7 @@ def _together(parts: Sequence[Step]) -> Step | None:
     start = max(at - step.seconds for at, step in zip(ends, parts, strict=True))
     computed = [step.compute_s for step in parts if step.compute_s is not None]
     began = max(at - own for at, own in zip(ends, computed, strict=True)) if len(computed) == len(parts) else None
-    counts = {name: [getattr(step, name) for step in parts] for name in COUNTS}
+    counts = {name: [getattr(step, name) for step in parts[::ranks_per_batch]] for name in COUNTS}
     return Step(
         number=parts[0].number,
         ended_at=end,

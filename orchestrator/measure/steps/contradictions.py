@@ -6,7 +6,7 @@ A program may write its step file itself, and a defect may write a step twice. T
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from orchestrator.measure.metrics.limits import longest_s
@@ -24,12 +24,31 @@ _EXACT, _ROUGH = (0.01, 0.001), (1.0, 0.05)
 
 
 def contradiction(
-    ranks: Mapping[int, Sequence[Step]], workers: Sequence[Mapping[str, Any]], *, wall_s: float | None
+    ranks: Mapping[int, Sequence[Step]],
+    workers: Sequence[Mapping[str, Any]],
+    *,
+    ranks_per_batch: int = 1,
+    wall_s: float | None,
 ) -> str | None:
-    """Return a sentence about the first contradiction that is found, or None if nothing contradicts the steps."""
+    """Return a sentence about the first contradiction that is found, or None if nothing contradicts the steps.
+
+    `ranks_per_batch` neighbouring ranks have counted the same batch.
+    """
     by_rank = {worker.get("rank") or 0: worker for worker in workers}
     found = (why for rank, steps in ranks.items() for why in _of_rank(rank, steps, by_rank.get(rank, {}), wall_s))
-    return next(found, None)
+    return next(chain(found, _of_groups(ranks, ranks_per_batch)), None)
+
+
+def _of_groups(ranks: Mapping[int, Sequence[Step]], ranks_per_batch: int) -> Iterator[str]:
+    """Compare the counts of each rank with those of the first rank that got the same batch."""
+    for rank, steps in ranks.items():
+        first = rank - rank % ranks_per_batch
+        for one, two in zip(ranks.get(first, ()), steps, strict=False):
+            counts = ((name, getattr(one, name), getattr(two, name)) for name in COUNTS if one.number == two.number)
+            for name, known, other in counts:
+                if None not in (known, other) and known != other:
+                    what = f"step {one.number} of ranks {first} and {rank}, which share a batch"
+                    yield f"{what}, has {known:,} and {other:,} {_noun(name)}"
 
 
 def _of_rank(rank: int, steps: Sequence[Step], worker: Mapping[str, Any], wall_s: float | None) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """Counts a micro-batch: tokens, tokens that are not padding, tokens with a label, samples, and the samples' squared lengths.
 
 What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. Meanwhile the GPU
-still works on the previous step, so nothing waits for the counting. The counts are stored for the tensors that were sent, and are
-valid as long as these tensors do not change. Some batches cannot be counted on the host: for an iterable data set, accelerate sends
-the batches of all ranks as one batch and cuts that batch later. These batches, and batches that were changed, are counted on the
-device after the backward pass. Sums on a GPU are copied to pinned memory, and nothing waits for them.
+still works on the previous step, so nothing waits for the counting. The counts are stored for the tensors that were sent, and
+are valid as long as these tensors do not change. Some batches cannot be counted on the host: for an iterable data set,
+accelerate sends the batches of all ranks as one batch and cuts that batch later. These batches, and batches that were changed,
+are counted on the device after the backward pass; with context parallelism before the forward pass, which leaves each rank a
+part of every row. Sums on a GPU are copied to pinned memory, and nothing waits for them.
 
 What the numbers leave out: padding is known only from a mask that has the shape of the tokens. Without a mask, every token counts
 as real. One exception: if several tokens at the end of a row have the position 0, they count as padding. A new sample in a row is
@@ -85,14 +86,15 @@ def noted(parts: Mapping[str, Any]) -> Optional[list[int]]:
     return sent.counts
 
 
-def kept(inputs: Any) -> Union[list[int], dict[str, Any]]:
+def kept(inputs: Any, *, divided: bool = False) -> Union[list[Any], dict[str, Any]]:
     """Return the counts stored for a micro-batch, or the tensors to count. Return an empty dict if `inputs` is not a batch.
 
-    Call this function before the training step: the step may remove or change the labels of its batch.
+    Call this function before the training step: the step may remove or change the labels of its batch. If ranks divide the
+    batch in the step (`divided`), the tensors have only this rank's part of each row afterwards. So they are counted at once.
     """
     try:
         parts = held(inputs)
-        return noted(parts) or parts
+        return noted(parts) or (divided and sizes(parts)) or parts
     except Exception:  # an unknown kind of batch must not end the training
         return {}
 
@@ -186,7 +188,7 @@ class Counter:
             self.free.extend((row, torch.cuda.Event()) for row in rows)
         return self.free.pop()
 
-    def count(self, batch: Union[list[int], Mapping[str, Any]]) -> Optional[Batch]:
+    def count(self, batch: Union[list[Any], Mapping[str, Any]]) -> Optional[Batch]:
         """Return the counts of a micro-batch; `batch` is the result of `kept`. Return None if no tokens can be counted."""
         try:
             values = batch if isinstance(batch, list) else sizes(batch)

@@ -159,7 +159,8 @@ class Recorder:
         @functools.wraps(train)
         def training_step(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             seen = self.meter is not None and self.state is not None
-            kept = self.counting.kept(inputs) if seen else None
+            divided = self.setting_readers.context_ranks(trainer) > 1
+            kept = self.counting.kept(inputs, divided=divided) if seen else None
             loss = train(trainer, model, inputs, *args, **kwargs)
             if seen:
                 # Now the GPU has work to do. At the edges of a step, the GPU would have to wait for the harvest.
@@ -283,7 +284,7 @@ class Recorder:
         meter, settings = self.meter, dict(self.settings)
         rows, times = settings.get("per_device_train_batch_size"), settings.get("gradient_accumulation_steps")
         if rows and times:
-            settings["global_batch"] = rows * times * (settings.get("world_size") or self.world_size)
+            settings["global_batch"] = rows * times * (settings.get("data_parallel_ranks") or self.world_size)
         unsteady = {"steady": None} if self.steps < 2 else {}
         return {
             "rank": self.rank, "local_rank": self.local_rank, "world_size": self.world_size,

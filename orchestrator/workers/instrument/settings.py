@@ -146,6 +146,29 @@ def group_size(_: Any) -> int:
     return int(group.get_world_size()) if group.is_available() and group.is_initialized() else 1
 
 
+def context_ranks(trainer: Any) -> int:
+    """Return the number of ranks that divide the rows of each batch in the training step (context parallelism)."""
+    return ranks_along("cp_size", trainer)
+
+
+def ranks_along(name: str, trainer: Any) -> int:
+    """Return a size of accelerate's mesh. An accelerate without a mesh has the size 1."""
+    mesh = getattr(getattr(trainer, "accelerator", None), "parallelism_config", None)
+    return int(getattr(mesh, name, None) or 1)
+
+
+def data_parallel_ranks(trainer: Any) -> int:
+    """Return the number of processes that get a batch of their own.
+
+    Ranks that divide a batch (context parallelism) or the model (tensor parallelism) get the same batch, and count as one. But
+    accelerate's DataLoaderDispatcher knows nothing of context parallelism: each rank gets a batch of its own. DeepSpeed's
+    sequence parallelism divides a batch before the training step, so each rank sees a part of its own.
+    """
+    dispatched = type(trainer.callback_handler.train_dataloader).__name__ == "DataLoaderDispatcher"
+    sharers = ranks_along("tp_size", trainer) * (1 if dispatched else context_ranks(trainer))
+    return group_size(trainer) // sharers
+
+
 def device_name(trainer: Any) -> str | None:
     device = trainer.accelerator.device
     return str(sys.modules["torch"].cuda.get_device_name(device)) if device.type == "cuda" else None
@@ -212,6 +235,7 @@ PREPARED: Readers = {
     "optimizer": lambda trainer: optimizer(trainer) and type(optimizer(trainer)).__name__,
     "optimizer_fused": lambda trainer: bool(optimizer(trainer).param_groups[0].get("fused")),
     "world_size": group_size,
+    "data_parallel_ranks": data_parallel_ranks,
     "distributed_type": lambda trainer: str(trainer.accelerator.distributed_type.value),
     "device": lambda trainer: str(trainer.accelerator.device).replace("cpu:0", "cpu"),
     "device_name": device_name,
