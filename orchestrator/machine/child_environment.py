@@ -17,7 +17,18 @@ _MARKER_FORM = re.compile("[0-9a-f]{32}")
 
 # Variables that a run must not inherit: variables of launchers and of rendezvous, thread counts, and Tunebench's own variables.
 LEAKS = (
-    *("ACCELERATE_*", "FSDP_*", "TORCHELASTIC_*", "PET_*", "MASTER_*", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK"),
+    *(
+        "ACCELERATE_*",
+        "FSDP_*",
+        "PARALLELISM_CONFIG_*",
+        "TORCHELASTIC_*",
+        "PET_*",
+        "MASTER_*",
+        "RANK",
+        "LOCAL_RANK",
+        "NODE_RANK",
+        "GROUP_RANK",
+    ),
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_*", "OMP_NUM_THREADS", "MKL_NUM_THREADS"),
     *("OMPI_COMM_WORLD_*", "PMI_*", "MV2_COMM_WORLD_*", "ACCELERATION_FRAMEWORK_*", MARKER, RUN_DIR),
     *("TUNEBENCH_INSTRUMENT", "TUNEBENCH_MEASURE", "TUNEBENCH_MEMORY_TRACKER", "TUNEBENCH_TOGGLE_STEPS"),

@@ -100,7 +100,8 @@ def test_waiting_uses_no_cpu(tmp_path):
 
 
 def test_the_environment_is_the_parents_less_what_leaks(tmp_path, monkeypatch):
-    for name in ("RANK", "ACCELERATE_USE_FSDP", "FSDP_VERSION", "MASTER_ADDR", "OMP_NUM_THREADS", "TUNEBENCH_RUN_DIR"):
+    launchers = ("RANK", "ACCELERATE_USE_FSDP", "FSDP_VERSION", "PARALLELISM_CONFIG_CP_SIZE", "MASTER_ADDR")
+    for name in (*launchers, "OMP_NUM_THREADS", "TUNEBENCH_RUN_DIR"):
         monkeypatch.setenv(name, "leak")
     monkeypatch.setenv("KEPT", "1")
     monkeypatch.setenv("GONE", "1")
