@@ -3,7 +3,7 @@
 The axes are crossed. The axes of a `zip:` group change together. `exclude:` removes cells. `include:` adds arguments or cells. The
 order of the axes, from the axis that changes most rarely: model, environment, framework configuration, effective batch size, number
 of nodes, number of GPUs, packing, max_seq_len, then the others in the scenario's order. Samples per optimizer step = per-device
-batch × accumulation × processes. If `effective_batch_size` is given, it determines the missing factor. `expand` makes experiments
+batch × accumulation × data-parallel ranks. If `effective_batch_size` is given, it determines the missing factor. `expand` makes experiments
 from the cells.
 """
 
@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import chain, product
 from math import prod
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from orchestrator.plan.command.parallelism import context_size, data_parallel_ranks
 from orchestrator.plan.config import Scenario, Suite, argument_text, argument_texts
 from orchestrator.plan.config.check import COUNTS
 from orchestrator.plan.config.keys.value_types import Comparison, comparison, number
@@ -175,7 +177,9 @@ class BatchMistake(Exception):
         super().__init__(message)
 
 
-def settle_batch(arguments: dict[str, Text | None], num_gpus: int) -> Reason | None:
+def settle_batch(
+    arguments: dict[str, Text | None], num_gpus: int, accelerate: Mapping[str, Any] = MappingProxyType({})
+) -> Reason | None:
     """Replace an effective batch size in `arguments` by the missing batch argument, or return why it is not divisible."""
     wanted = arguments.pop(EFFECTIVE, None)
     if wanted is None:
@@ -186,11 +190,13 @@ def settle_batch(arguments: dict[str, Text | None], num_gpus: int) -> Reason | N
         raise BatchMistake(given, f"{EFFECTIVE} needs exactly one of {BATCH} and {ACCUMULATION}, and {state}")
     known, derived = given[0], BATCH if given[0] == ACCUMULATION else ACCUMULATION
     total, part = _whole(EFFECTIVE, wanted), _whole(known, arguments[known])
-    if total % (part * num_gpus):
+    ranks, context = data_parallel_ranks(num_gpus, accelerate), context_size(accelerate)
+    if total % (part * ranks):
         arguments[EFFECTIVE] = wanted  # the cell never runs, but it needs an id of its own
-        text = f"{EFFECTIVE} {total} is not divisible by {num_gpus} GPUs × {known} {part}"
+        who = "GPUs" if context == 1 else f"groups of {context} GPUs"
+        text = f"{EFFECTIVE} {total} is not divisible by {ranks} {who} × {known} {part}"
         return Reason(kind="batch_does_not_divide", text=text)
-    arguments[derived] = str(total // (part * num_gpus))
+    arguments[derived] = str(total // (part * ranks))
     return None
 
 
@@ -200,21 +206,21 @@ def _whole(name: str, value: Text | None) -> int:
     raise BatchMistake((name,), f"{name}: {value!r} is invalid; write a whole number from 1")
 
 
-def global_batch(arguments: Mapping[str, Text], num_gpus: int, trainer: Trainer) -> int | None:
-    """Return the number of samples per optimizer step over all processes, or None if it is unknown.
+def global_batch(arguments: Mapping[str, Text], ranks: int, trainer: Trainer) -> int | None:
+    """Return the number of samples per optimizer step over all data-parallel ranks, or None if it is unknown.
 
     The Trainer's default replaces a missing argument, except for a user's own program. The defaults of such a program are unknown.
     """
     if not trainer.instrumented or not (trainer.takes_defaults or {BATCH, ACCUMULATION} <= arguments.keys()):
         return None
     batch, accumulation = arguments.get(BATCH, str(TRAINER_BATCH_DEFAULT)), arguments.get(ACCUMULATION, "1")
-    return _samples(batch, accumulation, num_gpus)
+    return _samples(batch, accumulation, ranks)
 
 
 @lru_cache(maxsize=4096)
-def _samples(batch: Text, accumulation: Text, num_gpus: int) -> int | None:
+def _samples(batch: Text, accumulation: Text, ranks: int) -> int | None:
     try:
-        return _whole(BATCH, batch) * _whole(ACCUMULATION, accumulation) * num_gpus
+        return _whole(BATCH, batch) * _whole(ACCUMULATION, accumulation) * ranks
     except BatchMistake:  # the trainer refuses the value
         return None
 

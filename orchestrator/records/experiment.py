@@ -207,16 +207,16 @@ class Experiment:
     """One cell of the matrix: everything that a training run needs, and its identity.
 
     `num_gpus` counts the processes on all nodes, and `num_nodes` the machines that share them equally. `arguments` has the
-    trainer's arguments, in order. `accelerate` is the launcher's configuration without values that are known
-    only at launch. `env` has variables to set; the value None unsets a variable. `monitors` are names in `monitors.MONITORS`.
-    `global_batch` is the number of samples per optimizer step over all processes (None: unknown). `data_path` is the file or folder
-    of the prepared data. `sources` has the files of the user that a script or a `custom` command runs. It maps a path relative to
+    trainer's arguments, in order. `accelerate` is the launcher's configuration without values that are known only at launch.
+    `env` has variables to set; the value None unsets a variable. `monitors` are names in `monitors.MONITORS`. `global_batch` is
+    the number of samples per optimizer step over all data-parallel ranks (None: unknown). `data_path` is the file or folder of
+    the prepared data. `sources` has the files of the user that a script or a `custom` command runs. It maps a path relative to
     the scenario file's folder to twelve digits of the content's SHA-256. `python` is the interpreter that trains (None: Tunebench's
     own); in a software `environment`, it is the environment's. `repeats` is the number of runs that are due from the
     start; `adaptive` is the rule for further runs. `busy_gpus` says what to do if other programs use a GPU: `wait`, `warn` or
     `fail`. `steps` says how a program without a Trainer reports its steps. `baseline` has values of axes; reports compare other
-    rows with the rows that have these values. `skip` is the reason why no machine can run the experiment. `cannot_run_here` is the
-    reason why this machine cannot run it.
+    rows with the rows that have these values. `skip` is the reason why no machine can run the experiment. `cannot_run_here` is
+    the reason why this machine cannot run it.
     """
 
     id: str

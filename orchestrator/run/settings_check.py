@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from orchestrator.plan.command import distributed_type
+from orchestrator.plan.command.parallelism import data_parallel_ranks, distributed_type
 from orchestrator.records import Experiment
 from orchestrator.trainers.argument_names import is_true
 from orchestrator.trainers.argument_values import types
@@ -168,9 +168,14 @@ def _optimizer(asked: Asked, settings: Settings) -> Iterator[Difference]:
 
 def _processes(experiment: Experiment, asked: Asked, settings: Settings) -> Iterator[Difference]:
     """Yield differences in the number of processes, in how they are distributed, and in their device."""
-    size = settings.get("world_size")
+    size, ranks = settings.get("world_size"), settings.get("data_parallel_ranks")
     if size is not None and size != experiment.num_gpus:
         yield "the number of training processes", experiment.num_gpus, size
+        ranks = None
+    own = data_parallel_ranks(experiment.num_gpus, experiment.accelerate)
+    chosen = experiment.script is not None and own == experiment.num_gpus  # a script may divide its model itself
+    if ranks is not None and ranks != own and not chosen:
+        yield "the number of processes with a batch of their own", own, ranks
     actual = settings.get("distributed_type")
     wanted = "FSDP" if is_true(asked.get("fsdp")) and experiment.num_gpus > 1 else distributed_type(experiment)
     if actual is not None and _launch(wanted) != _launch(str(actual)):

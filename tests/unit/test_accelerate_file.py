@@ -9,7 +9,7 @@ import pytest
 import yaml
 from factories.cases import cases, text
 
-from orchestrator.plan.command import REPLICAS, SHARDS
+from orchestrator.plan.command.parallelism import REPLICAS, SHARDS
 from orchestrator.plan.config.accelerate_file import FSDP, OVERRIDDEN, PARALLELISM, TOP, check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,4 +44,6 @@ def test_the_table_holds_accelerate_s_own_keys() -> None:
     flags = {action.dest for action in launch.launch_command_parser()._actions if action.dest.startswith("fsdp_")}
     assert flags <= set(FSDP)
     sizes = {action.dest for action in launch.launch_command_parser()._actions if action.dest.endswith("p_size")}
-    assert sizes | {REPLICAS, SHARDS} == set(PARALLELISM)
+    assert sizes | {REPLICAS, SHARDS, "parallelism_config_cp_comm_strategy"} == set(PARALLELISM)
+    context = {"parallelism_config_cp_size": 4, "parallelism_config_cp_comm_strategy": "alltoall"}
+    assert check({"parallelism_config": context}) == []

@@ -85,6 +85,8 @@ def test_the_speed_is_that_of_the_last_steps_of_all_ranks(started: Path) -> None
     seen = look(started, two)
     assert (seen.step, seen.of, seen.step_time_s, seen.left_s) == (20, 40, 0.5, 10.0)
     assert seen.tokens_per_s == pytest.approx(1000 / 0.5 + 100 / 0.25)
+    sharing = replace(two, accelerate={"parallelism_config": {"parallelism_config_cp_size": 2}})
+    assert look(started, sharing).tokens_per_s == pytest.approx(1000 / 0.5), "the ranks share a batch"
     write_steps(started, 1, [0.25] * 20, tokens=None)
     assert look(started, two).tokens_per_s is None
 

@@ -14,7 +14,9 @@ from factories import results
 
 from orchestrator.errors import SelectionError
 from orchestrator.plan import command as launcher
-from orchestrator.plan.command import REPLICAS
+from orchestrator.plan.command import parallelism
+from orchestrator.plan.command.parallelism import CONTEXT, REPLICAS
+from orchestrator.plan.config.accelerate_file import merged
 from orchestrator.records import Command, CustomCommand, Device, Experiment, Framework, Measure, Script
 from orchestrator.trainers.instrumented import FILE_NAME, single_file
 
@@ -23,6 +25,8 @@ FSDP = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_res
 
 
 HSDP = yaml.safe_load((ROOT / "frameworks" / "hsdp.yaml").read_text())["accelerate"]
+SHARED = yaml.safe_load((ROOT / "frameworks" / "context-parallel.yaml").read_text())["accelerate"]
+BOTH = merged(HSDP, SHARED)
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -75,6 +79,8 @@ CASES: Mapping[str, dict[str, Any]] = {
     "nodes-cpu-2x1": {"num_gpus": 2, "num_nodes": 2, "device": Device.CPU},
     "nodes-fsdp-2x4": {"num_gpus": 8, "num_nodes": 2, "accelerate": FSDP},
     "nodes-hsdp-2x4": {"num_gpus": 8, "num_nodes": 2, "accelerate": HSDP},
+    "context-parallel-4": {"num_gpus": 4, "accelerate": SHARED},
+    "nodes-hsdp-context-parallel-2x4": {"num_gpus": 8, "num_nodes": 2, "accelerate": BOTH},
     "custom-direct-nodes": {
         "trainer": "custom",
         "num_gpus": 8,
@@ -156,13 +162,28 @@ def test_hybrid_shards_on_one_node_are_plain_shards() -> None:
     assert plain == yaml.safe_load((ROOT / "frameworks" / "fsdp.yaml").read_text())["accelerate"]
 
 
-def test_accelerate_reads_the_sizes_of_hybrid_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("accelerate", "nodes", "sizes", "dimensions"),
+    [
+        (HSDP, 2, (2, 4, 1), ["dp_replicate", "dp_shard_cp"]),
+        (SHARED, 1, (1, 4, 2), ["dp_shard_cp"]),
+        (BOTH, 2, (2, 2, 2), ["dp_replicate", "dp_shard_cp"]),
+    ],
+)
+def test_accelerate_reads_the_sizes_of_the_mesh(
+    accelerate: dict[str, Any],
+    nodes: int,
+    sizes: tuple[int, int, int],
+    dimensions: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its launcher takes them from the file, and its processes from the variables of the launcher."""
     launch = pytest.importorskip("accelerate.commands.launch")
     from accelerate import ParallelismConfig
     from accelerate.utils.launch import prepare_multi_gpu_env
 
-    one = experiment(accelerate=HSDP, num_gpus=8, num_nodes=2)
+    one = experiment(accelerate=accelerate, num_gpus=8, num_nodes=nodes)
     (tmp_path / "accelerate.yaml").write_text(launcher.accelerate_config(one))
     words = ["--config_file", str(tmp_path / "accelerate.yaml"), "--main_process_port", "29500", "train.py"]
     args, *_ = launch._validate_launch_command(launch.launch_command_parser().parse_args(words))
@@ -170,8 +191,10 @@ def test_accelerate_reads_the_sizes_of_hybrid_shards(tmp_path: Path, monkeypatch
         if name.startswith(("PARALLELISM_", "FSDP_", "ACCELERATE_USE_")):
             monkeypatch.setenv(name, value)
     mesh = ParallelismConfig()
-    assert (mesh.dp_replicate_size, mesh.dp_shard_size, mesh.total_size) == (2, 4, 8)
-    assert mesh.fsdp_dim_names == ["dp_replicate", "dp_shard_cp"]
+    assert (mesh.dp_replicate_size, mesh.dp_shard_size, mesh.cp_size) == sizes
+    assert (mesh.total_size, mesh.fsdp_dim_names) == (8, dimensions)
+    ranks = parallelism.data_parallel_ranks(8, accelerate)
+    assert ranks == mesh.data_parallel_size == 8 // mesh.non_data_parallel_size
     assert os.environ["ACCELERATE_USE_PARALLELISM_CONFIG"] == "true"
     assert os.environ["FSDP_VERSION"] == "2"
 
@@ -210,6 +233,12 @@ def test_a_users_output_folder_is_not_taken() -> None:
         ({"accelerate": {**FSDP, "parallelism_config": {REPLICAS: 4}}, "num_gpus": 8}, None),
         ({"accelerate": {**FSDP, "parallelism_config": {REPLICAS: 4}}, "num_gpus": 6}, "replicas"),
         ({"accelerate": {**HSDP, "fsdp_config": None}, "num_gpus": 8, "num_nodes": 2}, "replicas_of_fsdp_1"),
+        ({"accelerate": SHARED, "num_gpus": 2}, None),
+        ({"accelerate": SHARED, "num_gpus": 2, "num_nodes": 2}, None),
+        ({"accelerate": SHARED, "num_gpus": 2, "device": Device.CPU}, "fsdp_on_cpu"),
+        ({"accelerate": BOTH, "num_gpus": 8, "num_nodes": 2}, None),
+        ({"accelerate": BOTH, "num_gpus": 4, "num_nodes": 2}, "replicas"),
+        ({"accelerate": BOTH, "num_gpus": 6, "num_nodes": 2}, "replicas"),
         ({"accelerate": {"distributed_type": "DEEPSPEED"}, "num_gpus": 2}, "unsupported_distribution"),
         ({"accelerate": {"distributed_type": False}, "num_gpus": 2}, None),
         ({"device": Device.CPU, "arguments": {"attn_implementation": "flash_attention_2"}}, "flash_attention_on_cpu"),
@@ -225,6 +254,70 @@ def test_a_users_output_folder_is_not_taken() -> None:
 def test_what_cannot_work_is_said_in_the_plan(changes: dict[str, Any], kind: str | None) -> None:
     reason = launcher.plan_problems(experiment(**changes))
     assert (reason.kind if reason else None) == kind
+
+
+PLAIN = {"distributed_type": "MULTI_GPU", "parallelism_config": {CONTEXT: 2}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"num_gpus": 1}, f"num_gpus 1 is not divisible by 2 ranks per sequence ({CONTEXT})"),
+        ({"num_gpus": 3}, f"num_gpus 3 is not divisible by 2 ranks per sequence ({CONTEXT})"),
+        (
+            {"accelerate": PLAIN},
+            f"{CONTEXT} needs FSDP version 2; write distributed_type: FSDP and fsdp_version: 2",
+        ),
+        (
+            {"accelerate": {**SHARED, "fsdp_config": {"fsdp_version": 1}}},
+            f"{CONTEXT} needs FSDP version 2; write distributed_type: FSDP and fsdp_version: 2",
+        ),
+        (
+            {"arguments": {"attn_implementation": "flash_attention_2"}},
+            f"{CONTEXT} does not work with attn_implementation flash_attention_2; write sdpa",
+        ),
+        (
+            {"arguments": {"packing": "True"}},
+            f"packing needs a mask between the samples of a row, and {CONTEXT} drops this mask; write packing: false",
+        ),
+        ({"arguments": {"padding_free": "True"}}, "padding_free needs a mask"),
+        (
+            {"arguments": {"max_seq_len": "4098"}},
+            f"rows of 4098 tokens are not divisible by 4, which is 2 × {CONTEXT}; write 4096",
+        ),
+        ({"arguments": {"max_length": "3"}, "trainer": "trl", "model": "org/m"}, "rows of 3 tokens are not divisible"),
+        (
+            {"arguments": {"pad_to_multiple_of": "6"}, "trainer": "trl", "model": "org/m"},
+            f"trainer trl pads rows to the longest row, and {CONTEXT} divides them; write pad_to_multiple_of: 4",
+        ),
+        (
+            {"accelerate": BOTH, "num_gpus": 4, "num_nodes": 2},
+            "each of 2 replicas has a single group of 2 GPUs, which accelerate refuses; use more GPUs per replica",
+        ),
+        (
+            {"accelerate": BOTH, "num_gpus": 6, "num_nodes": 2},
+            f"num_gpus 6 ÷ 2 ranks per sequence is not divisible by 2 replicas ({REPLICAS})",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_divided_are_refused_in_the_plan(changes: dict[str, Any], text: str) -> None:
+    reason = launcher.plan_problems(experiment(**{"accelerate": SHARED, "num_gpus": 2, **changes}))
+    assert reason is not None and reason.text.startswith(text)
+
+
+def test_rows_that_can_be_divided_are_not_refused() -> None:
+    arguments = {"max_seq_len": "4096", "attn_implementation": "sdpa", "packing": "False"}
+    assert launcher.plan_problems(experiment(accelerate=SHARED, num_gpus=4, arguments=arguments)) is None
+    for unknown in ("9" * 5000, "many", "-1"):
+        assert (
+            launcher.plan_problems(experiment(accelerate=SHARED, num_gpus=2, arguments={"max_seq_len": unknown}))
+            is None
+        )
+    padded = {"max_length": "4096", "pad_to_multiple_of": "8"}
+    theirs = experiment(accelerate=SHARED, num_gpus=2, arguments=padded, trainer="trl", model="org/m")
+    assert launcher.plan_problems(theirs) is None
+    whole = {**PLAIN, "parallelism_config": {CONTEXT: 1}}
+    assert launcher.plan_problems(experiment(accelerate=whole, num_gpus=3)) is None
 
 
 def test_an_unknown_trainer_is_named() -> None:

@@ -549,6 +549,23 @@ def test_without_an_effective_batch_both_may_be_given_and_the_global_batch_is_kn
     assert only(neither).global_batch == 8, "the Trainer's own default"
 
 
+CONTEXT = """accelerate:
+  distributed_type: FSDP
+  fsdp_config: {fsdp_version: 2}
+  parallelism_config: {parallelism_config_cp_size: 2}
+"""
+
+
+def test_gpus_that_share_a_batch_count_once_in_the_global_batch(tmp_path: Path) -> None:
+    arguments = "{model_name_or_path: m, gradient_accumulation_steps: 2}"
+    text = f"scenarios: [{{name: s, framework_config: [fsdp, divided], num_gpus: 8, arguments: {arguments}}}]"
+    plan = planned(tmp_path, text, frameworks={"divided": CONTEXT}, axes=["effective_batch_size=16,8"])
+    sizes = [(one.arguments.get("per_device_train_batch_size"), one.global_batch) for one in plan.experiments]
+    assert sizes == [("1", 16), (None, None), ("2", 16), ("1", 8)]
+    odd = planned(tmp_path, text, frameworks={"divided": CONTEXT}, axes=["effective_batch_size=12"]).experiments[1]
+    assert odd.skip and odd.skip.text.startswith("effective_batch_size 12 is not divisible by 4 groups of 2 GPUs × ")
+
+
 def test_the_mistake_says_where_each_of_both_comes_from(tmp_path: Path) -> None:
     batch = "arguments: {model_name_or_path: m, per_device_train_batch_size: 2}"
     text = f"scenarios: [{{name: s, framework_config: accumulate, {batch}}}]"

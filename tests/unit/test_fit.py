@@ -44,7 +44,7 @@ from models import count_parameters, load_config
 from transformers import Adafactor, AutoConfig, AutoModelForCausalLM
 
 from orchestrator.errors import SelectionError
-from orchestrator.plan.command import REPLICAS
+from orchestrator.plan.command.parallelism import CONTEXT, REPLICAS
 from orchestrator.plan.forecast.memory_fit import (
     Estimate,
     Fit,
@@ -429,6 +429,7 @@ NOT_KNOWN: list[tuple[dict[str, Any], str]] = [
     ({"processes": 2, "accelerate": {"distributed_type": "DEEPSPEED"}}, "DeepSpeed"),
     ({"processes": 2, "accelerate": {"distributed_type": "FSDP"}}, "FSDP 1"),
     ({"processes": 4, "accelerate": {**FSDP, "parallelism_config": {REPLICAS: 2}}}, "hybrid shards"),
+    ({"processes": 4, "accelerate": {**FSDP, "parallelism_config": {CONTEXT: 2}}}, "context parallelism"),
     ({"processes": 2, "accelerate": FSDP}, "FSDP without autocast; write bf16: true"),
     (
         {

@@ -157,6 +157,11 @@ def test_steps(changes: dict[str, Any], steps: int) -> None:
     assert work.work_of(planned(**changes)).steps == steps
 
 
+def test_gpus_that_divide_a_row_divide_its_work() -> None:
+    sharing = planned(num_gpus=4, accelerate={"parallelism_config": {"parallelism_config_cp_size": 2}})
+    assert work.work_of(sharing).flops_per_step == work.work_of(planned(num_gpus=4)).flops_per_step / 2
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -81,6 +81,20 @@ def test_padding_is_masked_and_not_learnt() -> None:
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
 
 
+@pytest.mark.parametrize(("size", "width"), [(None, 3), ("1", 3), ("2", 4), ("4", 8)])
+def test_ranks_can_divide_the_width_of_a_batch(size: str | None, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Context parallelism gives each rank a part of the beginning and a part of the end."""
+    monkeypatch.delenv("PARALLELISM_CONFIG_CP_SIZE", raising=False)
+    if size is not None:
+        monkeypatch.setenv("PARALLELISM_CONFIG_CP_SIZE", size)
+    rows = build_rows(own(), tokens_of([[1, 2, 3], [4, 5]]), attention="sdpa")
+    batch = build_collator(own(), attention="sdpa", pad_token_id=9)([rows[0], rows[1]])
+    more = width - 3
+    assert batch["input_ids"].tolist() == [[1, 2, 3, *[9] * more], [4, 5, 9, *[9] * more]]
+    assert batch["labels"].tolist() == [[1, 2, 3, *[IGNORED] * more], [4, 5, IGNORED, *[IGNORED] * more]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, *[0] * more], [1, 1, 0, *[0] * more]]
+
+
 def test_flash_attention_gets_packed_rows_as_one() -> None:
     packed = packed_rows(tokens_of([[1, 2], [3, 4]]), 2, packed_attention="block-diagonal")
     rows = [packed[0], packed[1]]

@@ -12,6 +12,8 @@ from orchestrator.records import Device, Script
 from orchestrator.run.settings_check import mismatches, of_ranks
 
 FSDP = {"distributed_type": "FSDP"}
+CONTEXT = {**FSDP, "parallelism_config": {"parallelism_config_cp_size": 2}}
+OWN = Script(script="train.py", folder="/srv")
 
 
 def found(settings: dict[str, Any], **changes: Any) -> str:
@@ -38,6 +40,15 @@ def test_what_is_unknown_proves_nothing_and_what_was_not_asked_is_not_compared()
         ({"num_gpus": 2}, {"world_size": 1}, "number of training processes should be 2 and is 1"),
         ({"num_gpus": 2, "accelerate": FSDP}, {"distributed_type": "MULTI_GPU"}, "should be FSDP and is MULTI_GPU"),
         ({"num_gpus": 2, "accelerate": FSDP}, {"distributed_type": "FSDP"}, ""),
+        ({"num_gpus": 4, "accelerate": CONTEXT}, {"world_size": 4, "data_parallel_ranks": 2}, ""),
+        (
+            {"num_gpus": 4, "accelerate": CONTEXT},
+            {"world_size": 4, "data_parallel_ranks": 4},
+            "own should be 2 and is 4",
+        ),
+        ({"num_gpus": 4, "accelerate": CONTEXT, "script": OWN}, {"data_parallel_ranks": 4}, "own should be 2 and is 4"),
+        ({"num_gpus": 4, "accelerate": FSDP}, {"data_parallel_ranks": 2}, "own should be 4 and is 2"),
+        ({"num_gpus": 4, "accelerate": FSDP, "script": OWN}, {"data_parallel_ranks": 2}, ""),
         ({"num_gpus": 2, "device": Device.CPU}, {"distributed_type": "MULTI_CPU", "device": "cpu"}, ""),
         ({"num_gpus": 2}, {"distributed_type": "NO"}, "distributed_type"),
         ({"accelerate": FSDP}, {"distributed_type": "NO"}, ""),

@@ -25,6 +25,7 @@ from orchestrator.files import reading as untrusted
 from orchestrator.measure import gpu_timeline
 from orchestrator.measure.steps import StepLines, recompilations
 from orchestrator.monitors import nvidia_smi
+from orchestrator.plan.command.parallelism import context_size
 from orchestrator.records import Experiment, RunFolder, StepSource
 
 # The speed is computed from at most this number of steps.
@@ -93,7 +94,7 @@ def look(run_dir: Path, experiment: Experiment) -> Activity:
         step=step,
         of=of,
         step_time_s=step_time_s,
-        tokens_per_s=_tokens_per_s(ranks),
+        tokens_per_s=_tokens_per_s(ranks[:: context_size(experiment.accelerate)]),
         loss=first.loss,
         memory_bytes=_memory(run_dir, experiment),
         left_s=compiled_steps.left_s(first.steps, compiled, of=None if may_end_early else of),
@@ -134,7 +135,7 @@ def _phase(folder: RunFolder, experiment: Experiment, lines: _Lines, step: int) 
 
 
 def _tokens_per_s(ranks: Sequence[_Lines | None]) -> float | None:
-    """Return the sum of the ranks' rates over their last steps; None if a rank has no rate."""
+    """Return the sum of the rates of data-parallel ranks over their last steps; None if a rank has no rate."""
     rates = [_rate(lines.steps) if lines else None for lines in ranks]
     return None if None in rates else sum(rate for rate in rates if rate is not None)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from orchestrator.plan.command import NODES, REPLICAS, SHARDS
+from orchestrator.plan.command.parallelism import CONTEXT, MESH, NODES, REPLICAS, SHARDS
 
 Path = tuple[str, ...]
 
@@ -104,19 +104,20 @@ FP8: Table = {
     "fp8_override_linear_precision": WORDS,
 }
 
-# Hybrid shards (FSDP 2). `command` replaces `num_nodes` by the number of nodes, and computes the number of shards.
+# Hybrid shards and context parallelism (FSDP 2). `command` replaces `num_nodes` by the number of nodes, and computes the number of
+# shards.
 PARALLELISM: Table = {
     REPLICAS: Kind(types=(int,), words=(NODES,), text=f"a number of replicas, or {NODES}"),
     SHARDS: WHOLE,
-    **{
-        f"parallelism_config_{short}_size": Kind(words=("1",), text=f"1, because {name} parallelism is not supported")
-        for short, name in (("tp", "tensor"), ("cp", "context"), ("sp", "sequence"))
-    },
+    CONTEXT: WHOLE,
+    "parallelism_config_cp_comm_strategy": _one_of("allgather", "alltoall"),
+    "parallelism_config_tp_size": Kind(
+        words=("1",), text="1, because no trainer loads a model in parts for tensor parallelism"
+    ),
+    "parallelism_config_sp_size": Kind(words=("1",), text="1, because sequence parallelism needs DeepSpeed"),
 }
 
-SECTIONS: Mapping[str, Table] = {
-    **{"fsdp_config": FSDP, "dynamo_config": DYNAMO, "fp8_config": FP8, "parallelism_config": PARALLELISM}
-}
+SECTIONS: Mapping[str, Table] = {**{"fsdp_config": FSDP, "dynamo_config": DYNAMO, "fp8_config": FP8, MESH: PARALLELISM}}
 
 _UNSUPPORTED: Mapping[str, str] = {
     "deepspeed_config": "DeepSpeed is not supported; use distributed_type MULTI_GPU (DDP) or FSDP",
@@ -165,7 +166,7 @@ def _table_problems(mapping: Mapping[Any, Any], table: Table, path: Path) -> Ite
 
 def _prefix(path: Path) -> str:
     """Return the prefix that accelerate adds to the keys of a section: `fsdp_` for `fsdp_config`."""
-    return path[0].removesuffix("config") if path and path[0] != "parallelism_config" else ""
+    return path[0].removesuffix("config") if path and path[0] != MESH else ""
 
 
 def _fits(value: object, kind: Kind) -> bool:
@@ -192,13 +193,14 @@ def _unknown(name: str, table: Table, path: Path) -> str:
 
 
 def _version_problems(mapping: Mapping[Any, Any]) -> Iterator[tuple[Path, str]]:
-    """Yield a number of replicas below 1, and each setting that the chosen version of FSDP refuses.
+    """Yield a size below 1, and each setting that the chosen version of FSDP refuses.
 
     With such a setting, accelerate would fail in every rank.
     """
-    replicas = (mapping.get("parallelism_config") or {}).get(REPLICAS)
-    if isinstance(replicas, int) and replicas < 1:
-        yield ("parallelism_config", REPLICAS), f"{REPLICAS}: {replicas} is invalid; write 1 or more, or {NODES}"
+    sizes = mapping.get(MESH) or {}
+    for name, more in ((REPLICAS, f", or {NODES}"), (CONTEXT, "")):
+        if isinstance(sizes.get(name), int) and sizes[name] < 1:
+            yield (MESH, name), f"{name}: {sizes[name]} is invalid; write 1 or more{more}"
     section = "fsdp_config"
     settings = {f"fsdp_{str(key).removeprefix('fsdp_')}": value for key, value in (mapping.get(section) or {}).items()}
     prefetch, reshard = "fsdp_forward_prefetch", "fsdp_reshard_after_forward"

@@ -33,6 +33,7 @@ from orchestrator.plan.cells import (
     settle_batch,
 )
 from orchestrator.plan.command import plan_problems
+from orchestrator.plan.command.parallelism import data_parallel_ranks
 from orchestrator.plan.config import Scenario, Suite, argument_texts, own_script
 from orchestrator.plan.config.frameworks import combined, contradictions, for_trainer
 from orchestrator.plan.config.scenario_checks import NEEDS_CUSTOM
@@ -220,11 +221,15 @@ class Expansion:
             **{name: getattr(self.scenario, name) for name in _AS_WRITTEN},
         }
 
+    def _shared_with(self, cell: Cell) -> tuple[str, dict[str, Any]]:
+        """Return what the cell shares with other cells (`_launch_of`)."""
+        environment = environment_of(cell, self.frameworks[cell.framework])
+        return self._launch(cell.framework, cell.model, cell.num_gpus, cell.num_nodes, environment)
+
     def _launch_of(
         self, name: str | None, model: str, num_gpus: int, num_nodes: int, environment: str | None
     ) -> tuple[str, dict[str, Any]]:
-        """Return two values that cells of one framework, model, environment and counts share: the readable part of their ids, and
-        fields."""
+        """Return the readable part of ids, and fields, that cells of one framework, model, environment and counts share."""
         framework = self.frameworks[name]
         python, software = self._software(environment)
         variables = self.suite.environments.variables.get(environment or "", {})
@@ -311,7 +316,7 @@ class Expansion:
 
     def _settle_batch(self, arguments: dict[str, Text | None], cell: Cell) -> Reason | None:
         try:
-            return settle_batch(arguments, cell.num_gpus)
+            return settle_batch(arguments, cell.num_gpus, self._shared_with(cell)[1]["accelerate"])
         except BatchMistake as error:
             layers = [(name, self.layers.origin(name, cell)) for name in error.names]
             origins = ", ".join(f"{name} in {layer.origin}" for name, layer in layers)
@@ -326,15 +331,15 @@ class Expansion:
         if data is not None:  # the trainer gets the prepared copy, not the name of its source
             for name in OWN_DATA:
                 arguments.pop(name, None)
-        environment = environment_of(cell, self.frameworks[cell.framework])
-        readable, common = self._launch(cell.framework, cell.model, cell.num_gpus, cell.num_nodes, environment)
+        readable, common = self._shared_with(cell)
+        ranks = data_parallel_ranks(cell.num_gpus, common["accelerate"])
         fields = {
             **common,
             "arguments": arguments,
             "data": data,
             "data_path": path,
             "script": own_script.in_cell(self.script, arguments) if self.script else None,
-            "global_batch": None if skip else global_batch(arguments, cell.num_gpus, trainer),
+            "global_batch": None if skip else global_batch(arguments, ranks, trainer),
         }
         draft: Any = SimpleNamespace(**fields)  # for checks and id; making an Experiment takes ten times as long
         fields["sources"] = draft.sources = self.files.of(draft)

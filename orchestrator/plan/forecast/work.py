@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.measure.flops import model_flops_per_token
 from orchestrator.plan.cells import ACCUMULATION, BATCH, TRAINER_BATCH_DEFAULT
+from orchestrator.plan.command.parallelism import context_size
 from orchestrator.plan.forecast.memory_fit.adapters import Adapters, adapters_of
 from orchestrator.plan.forecast.memory_fit.launch import is_checkpointed
 from orchestrator.plan.forecast.memory_fit.read_argument import whole, word
@@ -48,7 +49,8 @@ def work_of(experiment: Experiment) -> Work:
     if per_token is None:
         raise NotKnown("sequences longer than the window of attention")
     rows = whole(arguments, BATCH, TRAINER_BATCH_DEFAULT) * whole(arguments, ACCUMULATION, 1)
-    return Work(flops_per_step=per_token * rows * length, steps=_steps(experiment, arguments))
+    tokens = rows * length / context_size(experiment.accelerate)  # ranks that divide a sequence divide its work
+    return Work(flops_per_step=per_token * tokens, steps=_steps(experiment, arguments))
 
 
 def architecture(shape: ModelShape, adapters: Adapters | None, *, checkpointed: bool = False) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 `prepare.py` has written the tokens. There are three kinds of batch:
 
-- padded (the default): rows are filled to the longest with padding, which attention and loss ignore;
+- padded (the default): rows are filled to the longest with padding, which attention and loss ignore. With context parallelism,
+  they are filled to a width that the ranks can divide;
 - padding-free: the rows of a batch are joined into one long row; the `position_ids` of each joined row begin at 0;
 - packed: all rows are joined and cut into chunks of exactly `max_seq_len`. No token is padding, and all batches have one shape.
 
@@ -157,12 +158,25 @@ def build_rows(own: Own, tokens: Tokens, *, attention: Optional[str]) -> Any:
 # --- batches ---------------------------------------------------------------------------------------------------------
 
 
-def padded(rows: Sequence[Mapping[str, Any]], *, pad_token_id: int) -> dict[str, Any]:
-    """Return a batch. Each row is padded on the right to the length of the longest row."""
+def width_multiple() -> int:
+    """Return a number; the width of a batch must be divisible by it. It is 1 without context parallelism.
+
+    With context parallelism, each rank gets two parts of every row: one from the beginning and one from the end. accelerate's
+    launcher sets the variable.
+    """
+    ranks = int(os.environ.get("PARALLELISM_CONFIG_CP_SIZE") or 1)
+    return 2 * ranks if ranks > 1 else 1
+
+
+def padded(rows: Sequence[Mapping[str, Any]], *, pad_token_id: int, multiple: int = 1) -> dict[str, Any]:
+    """Return a batch. Each row is padded on the right to the length of the longest row, rounded up to a multiple."""
     filled = {"input_ids": pad_token_id, "labels": IGNORED, "attention_mask": 0}
+    width = -(-max(len(row["input_ids"]) for row in rows) // multiple) * multiple
     masked = [{**row, "attention_mask": torch.ones_like(row["input_ids"])} for row in rows]
     return {
-        name: torch.nn.utils.rnn.pad_sequence([row[name] for row in masked], batch_first=True, padding_value=value)
+        name: torch.stack(
+            [torch.nn.functional.pad(row[name], (0, width - len(row[name])), value=value) for row in masked]
+        )
         for name, value in filled.items()
     }
 
@@ -195,4 +209,6 @@ def build_collator(own: Own, *, attention: Optional[str], pad_token_id: int) -> 
     """Return the collator for these arguments. Workers of a data loader may need to pickle it."""
     if own.packing:
         return functools.partial(stacked, flatten=(attention or "").startswith(FLASH))
-    return FlatCollator() if own.padding_free else functools.partial(padded, pad_token_id=pad_token_id)
+    if own.padding_free:
+        return FlatCollator()
+    return functools.partial(padded, pad_token_id=pad_token_id, multiple=width_multiple())

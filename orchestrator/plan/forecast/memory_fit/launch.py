@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.plan.command import distributed_type, replicas
+from orchestrator.plan.command.parallelism import context_size, distributed_type, replicas
 from orchestrator.plan.forecast.memory_fit.read_argument import is_off, plain, word
 from orchestrator.plan.forecast.memory_fit.shapes import ModelShape, NotKnown
 from orchestrator.records import Experiment
@@ -57,6 +57,8 @@ def parallelism_of(experiment: Experiment) -> Parallelism:
         return Parallelism.DDP
     if replicas(experiment) > 1:
         raise NotKnown("hybrid shards")
+    if context_size(experiment.accelerate) > 1:
+        raise NotKnown("context parallelism")
     settings = fsdp_settings(experiment)
     if str(settings.get("fsdp_version", "1")) != "2":
         raise NotKnown("FSDP 1")

@@ -18,6 +18,8 @@ from string import Template
 from typing import Any
 
 from orchestrator import trainers
+from orchestrator.plan.command import parallelism
+from orchestrator.plan.command.parallelism import FSDP, MESH, distributed_type
 from orchestrator.records import Command, Device, Experiment, Reason
 from orchestrator.records.run_folder import OUTPUT, WORK, path_text
 from orchestrator.trainers import argument_names, custom, instrumented
@@ -31,14 +33,8 @@ THREADS: Mapping[Device, str] = {Device.CUDA: "4", Device.CPU: "1"}
 # The launcher on one of several nodes: the interpreter is $0, and the launcher's other words follow.
 _LAUNCH_ON_NODE = 'exec "$0" -m accelerate.commands.launch --machine_rank "$SLURM_NODEID" "$@"'
 
-_FSDP_ON_CPU = Reason(kind="fsdp_on_cpu", text="FSDP needs GPUs; with CPU processes, accelerate would silently run DDP")
 _FLASH = ("flash_attention_2", "flash_attention_3")
-_PLAIN = ("MULTI_GPU", "NO", "MULTI_CPU")
-_FSDP = "FSDP"
-_MESH = "parallelism_config"
-# The two sizes of hybrid shards. The number of replicas may be the word `num_nodes`.
-REPLICAS, SHARDS, NODES = "parallelism_config_dp_replicate_size", "parallelism_config_dp_shard_size", "num_nodes"
-_FOR_SHARDING = frozenset({"fsdp_config", _MESH})
+_FOR_SHARDING = frozenset({"fsdp_config", MESH})
 
 # Tunebench decides these settings. The port is an option of the command. An environment variable lists the GPUs;
 # `gpu_ids` would override it.
@@ -159,13 +155,12 @@ def accelerate_config(experiment: Experiment) -> str:
     """Return the text of the run's accelerate configuration: the user's settings, overridden by the values of this run."""
     settings = {key: value for key, value in experiment.accelerate.items() if key not in _OURS and value is not None}
     settings["distributed_type"] = distributed_type(experiment)
-    if settings["distributed_type"] != _FSDP:
+    if settings["distributed_type"] != FSDP:
         settings = {key: value for key, value in settings.items() if key not in _FOR_SHARDING}
-    elif replicas(experiment) == 1:
-        settings.pop(_MESH, None)
+    elif sizes := parallelism.mesh(experiment):
+        settings[MESH] = {**settings[MESH], **sizes}
     else:
-        sizes = {REPLICAS: replicas(experiment), SHARDS: experiment.num_gpus // replicas(experiment)}
-        settings[_MESH] = {**settings[_MESH], **sizes}
+        settings.pop(MESH, None)
     settings |= {
         "compute_environment": "LOCAL_MACHINE",
         "machine_rank": 0,
@@ -180,30 +175,9 @@ def accelerate_config(experiment: Experiment) -> str:
     return _yaml(json.dumps(settings, sort_keys=True))
 
 
-def distributed_type(experiment: Experiment) -> str:
-    """Return accelerate's distributed type. It is NO for a single process, whatever the configuration says.
-
-    CPU processes need MULTI_GPU, too: with another type accelerate starts only one process. On CPUs accelerate chooses gloo by
-    itself.
-    """
-    if experiment.num_gpus == 1:
-        return "NO"
-    return _FSDP if _requested_type(experiment) == _FSDP else "MULTI_GPU"
-
-
-def replicas(experiment: Experiment) -> int:
-    """Return the number of replicas between which FSDP averages gradients. Each replica is divided into shards.
-
-    It is 1 without hybrid shards. Hybrid shards on one node are plain FSDP, so several nodes can be compared with one node.
-    """
-    section = experiment.accelerate.get(_MESH)
-    value = section.get(REPLICAS) if isinstance(section, Mapping) else None
-    return experiment.num_nodes if value == NODES else value if isinstance(value, int) else 1
-
-
 def plan_problems(experiment: Experiment) -> Reason | None:
     """Return the reason why this combination of settings can't work on any machine, or None."""
-    return _model_problem(experiment) or _distribution_problem(experiment) or _cpu_problem(experiment)
+    return _model_problem(experiment) or parallelism.problem(experiment) or _cpu_problem(experiment)
 
 
 def _model_problem(experiment: Experiment) -> Reason | None:
@@ -211,32 +185,6 @@ def _model_problem(experiment: Experiment) -> Reason | None:
         return None
     text = f"trainer {experiment.trainer} can't build {experiment.model}; name a local folder or a hub model"
     return Reason(kind="model_of_other_trainer", text=text)
-
-
-def _distribution_problem(experiment: Experiment) -> Reason | None:
-    requested = _requested_type(experiment)
-    if experiment.num_gpus == 1 or requested in _PLAIN:  # a single process runs without DDP and FSDP
-        return None
-    if requested != _FSDP:
-        text = f"distributed_type {requested} is not supported; use MULTI_GPU (DDP) or FSDP"
-        return Reason(kind="unsupported_distribution", text=text)
-    return _FSDP_ON_CPU if experiment.device is Device.CPU else _replicas_problem(experiment)
-
-
-def _replicas_problem(experiment: Experiment) -> Reason | None:
-    """Return the reason why accelerate would refuse hybrid shards, or None."""
-    count, gpus = replicas(experiment), experiment.num_gpus
-    version = (experiment.accelerate.get("fsdp_config") or {}).get("fsdp_version")
-    if count == 1:
-        return None
-    if str(version) != "2":
-        return Reason(kind="replicas_of_fsdp_1", text=f"{REPLICAS} needs FSDP version 2; write fsdp_version: 2")
-    if gpus % count:
-        return Reason(kind="replicas", text=f"num_gpus {gpus} is not divisible by {count} replicas ({REPLICAS})")
-    if gpus == count:
-        text = f"each of {count} replicas has a single GPU, so nothing is sharded; use more GPUs per replica, or ddp"
-        return Reason(kind="replicas", text=text)
-    return None
 
 
 def _cpu_problem(experiment: Experiment) -> Reason | None:
@@ -248,7 +196,7 @@ def _cpu_problem(experiment: Experiment) -> Reason | None:
         return None
     arguments = experiment.arguments
     if experiment.num_gpus > 1 and argument_names.is_true(arguments.get("fsdp")):
-        return _FSDP_ON_CPU
+        return parallelism.FSDP_ON_CPU
     attention = arguments.get("attn_implementation")
     if attention in _FLASH:
         return Reason(kind="flash_attention_on_cpu", text=f"{attention} needs a GPU; use sdpa or eager on a CPU")
@@ -259,10 +207,6 @@ def _cpu_problem(experiment: Experiment) -> Reason | None:
         word = "fp16" if precision == "no" else precision
         return Reason(kind="precision_on_cpu", text=f"mixed precision {word} needs a GPU; use bf16 on a CPU")
     return None
-
-
-def _requested_type(experiment: Experiment) -> str:
-    return _word(experiment.accelerate.get("distributed_type", "MULTI_GPU")).upper()
 
 
 def _word(value: object) -> str:
