@@ -86,9 +86,11 @@ def trained(
     *,
     cpu: bool = True,
     sharded: bool = False,
+    before: str = "",
     **env: str,
 ) -> Run:
-    (folder / "counted.py").write_text(COUNTED)
+    """`before` is Python that the processes run before they build their trainers."""
+    (folder / "counted.py").write_text(COUNTED.replace("import sft\n", f"import sft\n{before}"))
     script = [INSTRUMENT, "--", str(folder / "counted.py"), SFT_FOLDER, json.dumps(variants)]
     launcher = launched(folder, processes, cpu=cpu, sharded=sharded) if processes > 1 else []
     run = start(folder / "run", [*launcher, *script, *training(prepared)], cpu=cpu, **env)
