@@ -3,8 +3,8 @@
 The axes are crossed. The axes of a `zip:` group change together. `exclude:` removes cells. `include:` adds arguments or cells. The
 order of the axes, from the axis that changes most rarely: model, environment, framework configuration, effective batch size, number
 of nodes, number of GPUs, packing, max_seq_len, then the others in the scenario's order. Samples per optimizer step = per-device
-batch × accumulation × data-parallel ranks. If `effective_batch_size` is given, it determines the missing factor. `expand` makes experiments
-from the cells.
+batch × accumulation × data-parallel ranks. If `effective_batch_size` is given, it determines the missing factor. `expand` makes
+experiments from the cells.
 """
 
 from __future__ import annotations
