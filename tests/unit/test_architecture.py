@@ -265,3 +265,32 @@ def test_an_adapters_rank_is_that_of_all_its_layers() -> None:
     assert rank() == 8
     assert rank(rank_pattern={"layers.0.self_attn.q_proj": 2}) is None
     assert settings.lora_rank(SimpleNamespace(model=model_of())) is None
+
+
+class DataLoaderDispatcher:
+    """As accelerate calls its loader of iterable data sets."""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "loader", "ranks"),
+    [
+        (None, object(), 8),
+        ({"cp_size": 1, "tp_size": 1, "sp_size": 1}, object(), 8),
+        ({"cp_size": 2, "tp_size": 1, "sp_size": 1}, object(), 4),
+        ({"cp_size": 2, "tp_size": 2, "sp_size": 1}, object(), 2),
+        ({"cp_size": 1, "tp_size": 1, "sp_size": 2}, object(), 8),
+        ({"cp_size": 2, "tp_size": 1, "sp_size": 1}, DataLoaderDispatcher(), 8),
+        ({"tp_size": None}, object(), 8),
+    ],
+)
+def test_ranks_that_get_the_same_batch_are_one_data_parallel_rank(
+    sizes: dict[str, int] | None, loader: object, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DeepSpeed's sequence parallelism divides a batch before it is counted; a dispatcher shares nothing along `cp`."""
+    monkeypatch.setattr(settings, "group_size", lambda _: 8)
+    mesh = SimpleNamespace(**sizes) if sizes else None
+    handler = SimpleNamespace(train_dataloader=loader)
+    trainer = SimpleNamespace(accelerator=SimpleNamespace(parallelism_config=mesh), callback_handler=handler)
+    assert settings.data_parallel_ranks(trainer) == ranks
+    assert settings.context_ranks(trainer) == (sizes or {}).get("cp_size", 1)
+    assert settings.context_ranks(object()) == 1

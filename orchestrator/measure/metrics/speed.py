@@ -27,8 +27,8 @@ SPEED = (
         "tokens_per_s",
         "tok/s",
         (
-            "Tokens of all ranks' steady steps ÷ the time until the last rank finished these steps. Ranks that divide a batch count it "
-            "once. Over repeats: geometric mean."
+            "Tokens of all ranks' steady steps ÷ the time until the last rank finished these steps. Ranks that divide a batch "
+            "count it once. Over repeats: geometric mean."
         ),
         unit="tokens/s, all devices",
         leaves_out="Padding is counted as work. Warm-up, compilation and everything before them are left out.",
