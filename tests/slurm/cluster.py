@@ -26,6 +26,7 @@ CLIENTS = ("sbatch", "squeue", "scancel", "scontrol", "sacct")
 PARTITIONS = """\
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+PartitionName=spot Nodes=n[1-3] PreemptMode=CANCEL MaxTime=INFINITE DefMemPerCPU=100 State=UP
 PartitionName=urgent Nodes=n[1-3] PriorityTier=10 PreemptMode=off MaxTime=INFINITE DefMemPerCPU=100 State=UP
 PartitionName=cancelling Nodes=n[1-3] PreemptMode=CANCEL MaxTime=INFINITE DefMemPerCPU=100 State=UP
 PartitionName=closed Nodes=n[1-3] MaxTime=INFINITE DefMemPerCPU=100 State=DOWN"""

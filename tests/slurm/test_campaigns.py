@@ -98,15 +98,24 @@ def test_a_submit_limit_that_no_job_meets_is_an_error(campaign: Callable[..., Ca
 
 
 def test_the_submitters_variables_stay_with_it(campaign: Callable[..., Campaign]) -> None:
-    """A submitter may be a job of Slurm itself. Its variables would be options of sbatch."""
-    nested = campaign("quick")
-    nested.env |= {
-        "SBATCH_PARTITION": "nowhere",
-        "SLURM_JOB_ID": "7",
-        "CUDA_VISIBLE_DEVICES": "3",
-        "SQUEUE_FORMAT": "%i",
-    }
+    """A submitter may be a job of Slurm itself. Its variables would be options of sbatch, and would reach the runs."""
+    nested = campaign("quick", prologue="env > ../../../env-of-the-job")
+    own = {"SBATCH_PARTITION": "nowhere", "SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "3", "SQUEUE_FORMAT": "%i"}
+    nested.env |= {**own, "SLURM_STEP_GPUS": "3", "SRUN_DEBUG": "3"}
     assert nested.run()[0] == 0
+    job = (nested.folder / "env-of-the-job").read_text().splitlines()
+    assert not {f"{name}={value}" for name, value in nested.env.items() if name != "PATH"} & {*job}
+
+
+def test_a_secret_reaches_the_job_and_is_in_no_file(campaign: Callable[..., Campaign]) -> None:
+    secret = "hf_Tr0ub4dorAnd3xtraLettersOfAToken"
+    some = campaign("quick", prologue='[[ $HF_TOKEN == hf_Tr0* ]] || { echo "it is missing"; exit 3; }')
+    some.env["HF_TOKEN"] = secret
+    code, said = some.run()
+    assert code == 0 and secret not in said, said
+    files = [path for path in some.results.rglob("*") if path.is_file()]
+    assert {"job.sh", "batch.json", "record.json"} <= {path.name for path in files}
+    assert not [path for path in files if secret.encode() in path.read_bytes()]
 
 
 def test_a_folder_with_an_odd_name(campaign: Callable[..., Campaign], tmp_path: Path) -> None:

@@ -113,18 +113,8 @@ def release(cluster: Cluster, element: str) -> None:
     cluster.call("scontrol", "update", f"jobid={element}", "StartTime=now")
 
 
-def test_a_job_that_a_preemption_ends_says_so_and_the_next_call_repeats_it(
-    campaign: Callable[..., Campaign], cluster: Cluster
-) -> None:
-    some = campaign("sleep6", lines=["--exclusive"], partition="cancelling")
-    process = some.begin()
-    begun(some)
+def preempt(cluster: Cluster) -> None:
     cluster.call("sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 4")
-    code, said = some.end(process)
-    assert code == 1 and some.statuses() == ["r1-t1 cancelled"], said
-    cause = "Slurm preempted its job; if Slurm does not start the job again, repeat the command to run it again"
-    assert cause in said
-    assert some.run()[0] == 0 and some.statuses() == ["r1-t1 cancelled", "r1-t2 ok"]
 
 
 def test_a_preempted_element_goes_on(campaign: Callable[..., Campaign], cluster: Cluster) -> None:
@@ -132,10 +122,22 @@ def test_a_preempted_element_goes_on(campaign: Callable[..., Campaign], cluster:
     process = some.begin()
     begun(some)
     (element,) = cluster.elements("RUNNING")
-    cluster.call("sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 4")
+    preempt(cluster)
     release(cluster, element)
     code, said = some.end(process)
     assert code == 0 and some.statuses() == ["r1-t1 cancelled", "r1-t2 ok"] and once(some), said
+
+
+def test_an_element_that_preemption_cancels_is_submitted_again(
+    campaign: Callable[..., Campaign], cluster: Cluster
+) -> None:
+    some = campaign("sleep6", lines=["--exclusive"], partition="spot")
+    process = some.begin()
+    begun(some)
+    preempt(cluster)
+    code, said = some.end(process)
+    assert code == 0 and len(some.batches()) == 2 and once(some), said
+    assert [status.split()[0] for status in some.statuses()] == ["r1-t1", "r1-t2"]
 
 
 def test_a_cut_off_node_writes_no_second_record(campaign: Callable[..., Campaign], cluster: Cluster) -> None:

@@ -258,6 +258,20 @@ def test_a_lost_run_may_go_on_in_a_later_start(case: Callable[..., Case]) -> Non
     assert [name for name, _, _ in one.settled()] == ["r2-t1"], "the caller decides on the next attempt"
 
 
+@pytest.mark.parametrize("state, goes_on", [("PREEMPTED", True), ("NODE_FAIL", True), ("CANCELLED", False)])
+def test_a_run_that_stopped_because_slurm_took_its_allocation_has_a_next_attempt(
+    case: Callable[..., Case], state: str, goes_on: bool
+) -> None:
+    one = case()
+    write_record(one.begun.run_dir, record_of(one.begun, Status.CANCELLED))
+    one.folder.mark(0, 0, Mark.STOPPED)
+    one.listed(state)
+    ended, end = one.look()
+    assert ended == ["r1-t1"] and end is not None
+    pending = [job.name for job, state in settle(one.element, end) if state is JobState.PENDING]
+    assert pending == (["r2-t1", "r1-t2"] if goes_on else [])
+
+
 # Reasons
 
 

@@ -280,7 +280,7 @@ class _Campaign:
         self.watched.remove(element)
         for job, state in settle(element, end):
             has_ended = end.listed or element.folder.log(element.number).exists()
-            if state is JobState.PENDING and (element.begun or not has_ended):
+            if state is JobState.PENDING and self.submitted[job] and (element.begun or not has_ended):
                 self.submitted[job] -= 1  # its turn did not come, or Slurm forgot the job
             if state is not JobState.PENDING:
                 yield job, state

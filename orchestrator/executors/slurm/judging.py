@@ -51,6 +51,11 @@ class Word:
     sure: bool = True
     listed: bool = True
 
+    @property
+    def is_taken_away(self) -> bool:
+        """Return whether Slurm took the allocation away although the user did not ask for it."""
+        return self.sure and self.status is Status.LOST
+
 
 def has_ended(state: str) -> bool:
     """Return whether a job in this state has ended for good."""

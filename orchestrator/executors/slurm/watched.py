@@ -204,7 +204,10 @@ def _is_fresh(job: Job) -> bool:
 
 
 def settle(element: Watched, end: Word) -> Iterator[tuple[Job, JobState]]:
-    """Give each run that is left its record. Yield each run of the element with its state. PENDING: the run never began."""
+    """Give each run that is left its record. Yield each run of the element with its state. PENDING: the run never began.
+
+    The next attempt of a run that was cancelled with its allocation counts only if the user did not ask for the end.
+    """
     for job, optional in element.left.items():
         state = claims.state(job.run_dir)
         if state is JobState.PENDING and not optional and (end.status is Status.CANCELLED or end.kind == "launcher"):
@@ -214,7 +217,7 @@ def settle(element: Watched, end: Word) -> Iterator[tuple[Job, JobState]]:
         elif state not in (JobState.PENDING, JobState.ENDED) and _is_of(element, job):
             write_record(job.run_dir, _record(job, end))
             state = JobState.ENDED
-        if not (optional and state is JobState.PENDING):
+        if not optional or state is not JobState.PENDING or end.is_taken_away:
             yield job, state
 
 
