@@ -72,11 +72,21 @@ def _capture(argv: Sequence[str], timeout_s: float) -> str:
     return process.capture(argv, timeout_s)
 
 
-@cache
 def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
     """Return two values: an interpreter's version, and a dict of its installed packages.
 
-    They are cached, because a plan needs them for every cell. The versions are read from the names of the packages' folders.
+    An interpreter that does not exist may be built later by this process, so its absence is not cached.
+    """
+    if python is not None and os.sep in python and not os.path.exists(os.path.expanduser(python)):
+        return None, {}
+    return _asked(python)
+
+
+@cache
+def _asked(python: str | None) -> tuple[str | None, Mapping[str, str]]:
+    """Ask an interpreter for its version and its packages.
+
+    The answer is cached, because a plan needs it for every cell. The versions are read from the names of the packages' folders.
     Reading the metadata takes ten times as long.
     """
     # Paths are compared, not files: the interpreters of two virtual environments link to the same file.

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import takewhile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
@@ -20,15 +22,16 @@ import pytest
 from campaigns import ROOT
 
 from orchestrator.errors import BuildError
-from orchestrator.machine import environments
+from orchestrator.machine import environments, provenance
 from orchestrator.machine.environments import installers, inventory, locks
 from orchestrator.machine.environments.places import Place, place_of
+from orchestrator.machine.process_identity import start_time
 from orchestrator.records.environment import EnvironmentRequest
 from tests.factories import packages
 
 _BUILDER = """
 import json, sys
-from orchestrator.machine import environments
+from orchestrator.machine import environments, provenance
 from orchestrator.records.environment import EnvironmentRequest
 request = EnvironmentRequest(**{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(sys.argv[1]).items()})
 environments.build(request, lambda text: print(text, flush=True))
@@ -73,7 +76,7 @@ def answer(request: EnvironmentRequest, code: str) -> str:
 
 def builder(request: EnvironmentRequest) -> subprocess.Popen[str]:
     """Start a process that builds the environment, and then uses it until its stdin ends."""
-    fields = {"name": request.name, "requirements": request.requirements, "find_links": request.find_links}
+    fields = asdict(request)
     env, pipe = {**os.environ, "PYTHONPATH": str(ROOT)}, subprocess.PIPE
     argv = [sys.executable, "-c", _BUILDER, json.dumps(fields)]
     return subprocess.Popen(argv, env=env, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
@@ -163,6 +166,86 @@ def test_what_a_killed_build_leaves_is_never_used(wheels: Path) -> None:
     assert None in states
     built(request)
     assert answer(request, "import alpha, beta, gamma; print(gamma.x999)") == "999"
+
+
+SLOW_BACKEND = """
+import os, pathlib, time
+if pathlib.Path("slow").exists():
+    pathlib.Path("started").write_text(str(os.getpid()))
+    time.sleep(60)
+    pathlib.Path("finished").touch()
+"""
+
+
+@pytest.fixture
+def slow(wheels: Path, tmp_path: Path) -> EnvironmentRequest:
+    """A request for a local package whose build takes a minute, as long as there is a file `slow` in its folder."""
+    source = packages.local_package(tmp_path / "lib", "mylib", "ANSWER = 1\n")
+    (source / "backend.py").write_text(SLOW_BACKEND + (source / "backend.py").read_text())
+    (source / "slow").touch()
+    return request_of(wheels, f"mylib @ {source.as_uri()}", folders={str(source): "1"})
+
+
+def pid_of_build(tmp_path: Path) -> int:
+    while not (started := tmp_path / "lib/started").exists() or not started.read_text():
+        time.sleep(0.05)
+    return int(started.read_text())
+
+
+def test_what_a_killed_builder_started_is_ended_before_the_next_build(slow: EnvironmentRequest, tmp_path: Path) -> None:
+    process = builder(slow)
+    left = pid_of_build(tmp_path)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert start_time(left) is not None, "it lives on in a session of its own"
+    (tmp_path / "lib/slow").unlink()
+    built(slow)
+    assert start_time(left) is None and not (tmp_path / "lib/finished").exists()
+    assert answer(slow, "import mylib; print(mylib.ANSWER)") == "1"
+
+
+def test_an_interrupted_build_leaves_nothing(slow: EnvironmentRequest, tmp_path: Path, folder: Path) -> None:
+    process = builder(slow)
+    started = pid_of_build(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode != 0 and start_time(started) is None
+    assert not place_of(slow).folder.exists() and [entry.state for entry in inventory.entries()] == ["failed"]
+
+
+def test_an_environment_whose_interpreter_was_removed_is_built_again(wheels: Path) -> None:
+    request = request_of(wheels, "beta")
+    built(request)
+    python = environments.interpreter(request)
+    python.unlink()
+    python.symlink_to("/an/interpreter/that/was/upgraded")
+    assert environments.lock_digest(request) is None and len(built(request)) == 2
+    assert answer(request, "import beta; print(beta.VERSION)") == "2.0"
+
+
+def test_an_interpreter_is_known_as_soon_as_it_is_built(wheels: Path) -> None:
+    """A plan asks for the packages before the build, and again after it."""
+    request = request_of(wheels, "beta")
+    python = str(environments.interpreter(request))
+    assert provenance.python_version(python) is None and provenance.Machine().packages(python) == {}
+    built(request)
+    assert provenance.python_version(python) and provenance.Machine().packages(python)["beta"] == "2.0"
+
+
+def test_uvs_cache_is_on_the_file_system_of_the_environments(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is one file system")
+    monkeypatch.delenv("UV_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with TemporaryDirectory(dir=shared) as other:
+        monkeypatch.setenv("TUNEBENCH_ENVIRONMENTS", other)
+        request = request_of(wheels, "beta")
+        built(request)
+        assert (Path(other) / "uv-cache").is_dir() and not (tmp_path / "cache/uv").exists()
+        assert next(place_of(request).venv.rglob("beta.py")).stat().st_nlink > 1
 
 
 def test_a_requirement_that_cannot_be_met_is_one_sentence_with_a_log(wheels: Path, folder: Path) -> None:

@@ -46,7 +46,7 @@ def build(request: EnvironmentRequest, on_event: OnEvent) -> None:
             raise BuildError(f"environment {request.name!r}: the interpreter {request.existing} does not start")
         return
     place = place_of(request)
-    if not place.record.exists():
+    if place.built() is None:
         _refuse_secrets(request)
         with locks.building(place, on_event) as marker:
             if marker is not None:

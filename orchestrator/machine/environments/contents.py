@@ -74,7 +74,7 @@ def _origin(direct_url: Any, folders: Mapping[str, str]) -> str | None:
     match direct_url:
         case {"vcs_info": {"commit_id": str(commit)}}:
             return commit
-        case {"url": str(url), "dir_info": _}:
+        case {"url": str(url)}:  # a folder or a wheel
             return folders.get(unquote(urlsplit(url).path).rstrip("/"))
     return None
 

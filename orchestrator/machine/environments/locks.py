@@ -7,6 +7,7 @@ into the folder. So a builder notes in the locked file who it is, and the next o
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -35,9 +36,9 @@ def building(place: Place, on_event: Callable[[str], None]) -> Iterator[str | No
     """
     place.folder.parent.mkdir(parents=True, exist_ok=True)
     told = False
-    while not place.record.exists():
-        with _locked(place.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB) as descriptor:
-            if descriptor is not None and not place.record.exists():
+    while place.built() is None:
+        with _locked(place.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB, to_write=True) as descriptor:
+            if descriptor is not None and place.built() is None:
                 yield _begin(descriptor)
                 # Not in `finally`: the next builder needs the note if this one fails to end its programs.
                 _note(descriptor, "")
@@ -116,19 +117,24 @@ def _gone(place: Place) -> BuildError:
 
 
 @contextmanager
-def _locked(path: Path, kind: int) -> Iterator[int | None]:
+def _locked(path: Path, kind: int, *, to_write: bool = False) -> Iterator[int | None]:
     """Hold a lock on a file, and yield the file's descriptor.
 
     Yield None if `kind` does not wait and another process has the lock.
     """
     while True:
-        descriptor = _opened(path)
+        descriptor = _opened(path, to_write=to_write)
         try:
             try:
                 fcntl.flock(descriptor, kind)
             except BlockingIOError:
                 yield None
                 return
+            except OSError as error:
+                raise BuildError(
+                    f"{path}: the file system cannot lock files ({error.strerror}); "
+                    "name a folder on another file system with TUNEBENCH_ENVIRONMENTS"
+                ) from error
             if _is_at(path, descriptor):
                 yield descriptor
                 return
@@ -137,12 +143,15 @@ def _locked(path: Path, kind: int) -> Iterator[int | None]:
             os.close(descriptor)
 
 
-def _opened(path: Path) -> int:
-    flags = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+def _opened(path: Path, *, to_write: bool) -> int:
+    """Open the locked file. Make it if needed. Environments of another user can be used, too, so reading is enough for that."""
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        return os.open(path, flags | os.O_RDWR, 0o666)
-    except PermissionError:  # environments of another user can be used, too
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        if to_write or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+    return os.open(path, flags | os.O_RDONLY)
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

@@ -93,7 +93,12 @@ class Place:
         return self.folder / "environment.json"
 
     def built(self) -> Built | None:
-        """Return what is known of the finished build, or None if the environment is not built."""
+        """Return what is known of the finished build.
+
+        Return None if the environment is not built, or if the interpreter that it was made with was removed.
+        """
+        if not self.interpreter.exists():
+            return None
         try:
             return load(Built, reading.read_bytes(self.record, limit=reading.RECORD_BYTES))
         except (OSError, ValueError):
