@@ -23,6 +23,7 @@ from orchestrator.cli import streams
 from orchestrator.cli.compare import compare
 from orchestrator.cli.console import err, say, tell
 from orchestrator.cli.doctor_monitor import doctor, monitor, probe_node, run_array, run_one, site
+from orchestrator.cli.environments import env
 from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
 from orchestrator.cli.history_rerun import history, rerun
 from orchestrator.cli.plan_run import plan, run
@@ -80,6 +81,7 @@ _FUNCTIONS = (
 )
 for _name, _function in {**{one.__name__: one for one in _FUNCTIONS}, "list": list_names}.items():
     app.command(name=_name, cls=Command, epilog=examples(_name))(_function)
+app.add_typer(env, name="env")
 app.command(name="run-one", hidden=True)(run_one)
 app.command(name="run-array", hidden=True)(run_array)
 app.command(name="probe-node", hidden=True)(probe_node)
@@ -198,12 +200,14 @@ def _app_for(words: list[str]) -> typer.Typer:
         return app
     small = copy(app)
     small.registered_commands = [command for command in app.registered_commands if command.name in named]
+    small.registered_groups = [group for group in app.registered_groups if group.name in named]
     return small
 
 
 def _subcommand(words: list[str]) -> list[str]:
     """Return the first word if it is a sub-command, else nothing."""
-    return [word for word in words[:1] if any(command.name == word for command in app.registered_commands)]
+    known = {*(command.name for command in app.registered_commands), *(group.name for group in app.registered_groups)}
+    return [word for word in words[:1] if word in known]
 
 
 def _with_optional_values(words: list[str]) -> list[str]:
@@ -236,7 +240,8 @@ def _usage_error(error: Exception) -> int:
     if hasattr(error, "show") and hasattr(error, "exit_code"):
         mistake: Any = error
         if type(error).__name__ != "NoArgsIsHelpError":
-            return _mistake(mistake_in_words(mistake, " ".join([NAME, *_subcommand(sys.argv[1:])])))
+            path = mistake.ctx.command_path if mistake.ctx else " ".join([NAME, *_subcommand(sys.argv[1:])])
+            return _mistake(mistake_in_words(mistake, path))
         mistake.show()
         return int(mistake.exit_code)
     sys.excepthook = _without_secrets

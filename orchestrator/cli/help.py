@@ -15,7 +15,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Run a benchmark": ("init", "plan", "run", "status", "cancel"),
     "Read its results": ("report", "show", "bundle", "export"),
     "Compare results": ("compare", "rerun", "history"),
-    "Know the machine and the scenario file": ("doctor", "monitor", "site", "list", "schema"),
+    "Know the machine and the scenario file": ("doctor", "monitor", "site", "env", "list", "schema"),
 }
 # Options that are in no group are shown under "Options".
 OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -71,6 +71,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "doctor": ("tunebench doctor --python ~/other/bin/python",),
     "monitor": ("tunebench monitor --once",),
     "site": ("tunebench site check", "tunebench site check project/scenarios.yaml"),
+    "env": ("tunebench env build scenarios.yaml", "tunebench env list", "tunebench env gc --older-than 30d"),
     "init": ("tunebench init scenarios.yaml", "tunebench init mine.yaml --script train.py"),
     "list": ("tunebench list metrics", "tunebench list frameworks scenarios.yaml"),
     "schema": ("tunebench schema > scenarios.schema.json",),
@@ -100,6 +101,8 @@ class Command(TyperCommand):
 class Commands(TyperGroup):
     """The command `tunebench`, whose help shows its sub-commands in groups."""
 
+    groups: Mapping[str, tuple[str, ...]] = COMMANDS
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the sub-command. Raise OrchestratorError if there is none with this name."""
         if args[0] not in self.commands:
@@ -112,7 +115,13 @@ class Commands(TyperGroup):
         lines = {
             name: (name, one.get_short_help_str(limit=200)) for name, one in shown.items() if one and not one.hidden
         }
-        _write(_grouped(lines, COMMANDS, "Commands"), formatter)
+        _write(_grouped(lines, self.groups, "Commands"), formatter)
+
+
+class Actions(Commands):
+    """A sub-command with commands of its own, such as `tunebench env build`."""
+
+    groups: Mapping[str, tuple[str, ...]] = {}
 
 
 def _grouped(

@@ -68,7 +68,7 @@ def list_names(
     if as_json:
         print_raw([json.dumps(rows, indent=2) + "\n"])
     else:
-        _print(rows)
+        print_rows(rows)
 
 
 def _frameworks(scenarios: Path, given: Path | None) -> Rows:
@@ -117,7 +117,7 @@ def _metrics() -> Rows:
     ]
 
 
-def _print(rows: Rows) -> None:
+def print_rows(rows: Rows) -> None:
     """Print a table that is as wide as the terminal. If stdout is not a terminal, print one line for each row.
 
     On a narrow terminal, each description is below its row.

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import takewhile
@@ -374,3 +374,83 @@ def test_without_uv_pip_builds_it(wheels: Path, monkeypatch: pytest.MonkeyPatch)
     known = place_of(request).built()
     assert known is not None and known.tool == "pip" and known.tool_version[:1].isdigit()
     assert place_of(request).locked.read_text().splitlines() == ["alpha==1.0", "beta==2.0"]
+
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def test_the_command_lists_shows_and_removes(
+    wheels: Path, folder: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call(tmp_path, "env", "list") == (0, "", f"there are no environments in {folder}\n")
+    request, other = request_of(wheels, "alpha"), request_of(wheels, "beta", name="small")
+    for one in (request, other):
+        built(one)
+    with pytest.raises(BuildError):
+        built(request_of(wheels, "nothing-of-this-name", name="wrong"))
+    place = place_of(request)
+    code, out, err = call(tmp_path, "env", "list")
+    assert (code, err) == (0, "") and out.splitlines()[0].split()[:3] == ["digest", "names", "state"]
+    assert {"built", "failed"} <= {*out.split()} and place.digest in out
+    code, out, _ = call(tmp_path, "env", "list", "--json")
+    assert {entry["state"] for entry in json.loads(out)} == {"built", "failed"}
+    code, out, _ = call(tmp_path, "env", "show", place.digest[:6])
+    assert code == 0 and "alpha==1.0" in out and str(place.interpreter) in out and "asked for" in out
+    with environments.using(place.interpreter):
+        code, out, err = call(tmp_path, "env", "rm", "tiny", "small")
+        assert code == 2 and out.startswith(f"removed {place_of(other).digest} (small): ") and place.record.exists()
+        assert err == f"error: {place.digest}: a process builds or uses it; repeat the command when it has ended\n"
+    os.utime(place.lock_file, (0, 0))
+    code, out, _ = call(tmp_path, "env", "gc")
+    assert code == 0 and f"removed {place.digest} (tiny: not used for" in out and not place.folder.exists()
+    assert len(call(tmp_path, "env", "list")[1].splitlines()) == 2, "the log of a failure is younger than 30 days"
+    assert call(tmp_path, "env", "gc", "--older-than", "0h")[0] == 0 and not [*folder.glob("*.log")]
+
+
+@pytest.mark.parametrize(
+    ("words", "mistake"),
+    [
+        (["gc", "--older-than", "soon"], "--older-than 'soon' is invalid; write days or hours, such as 30d or 12h"),
+        (["rm", "tinny"], "there is no environment 'tinny' in {folder}; none is defined"),
+        (["show", "0123"], "there is no environment '0123' in {folder}; none is defined"),
+        (["frob"], "unknown command 'frob'. Allowed: build, gc, list, lock, rm, show"),
+        (["lock"], "the argument scenarios is missing; see `tunebench env lock --help`"),
+        (["gc", "--older"], "unknown option '--older'; did you mean '--older-than'? See `tunebench env gc --help`"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words: list[str], mistake: str, folder: Path, tmp_path: Path, call: Call) -> None:
+    assert call(tmp_path, "env", *words) == (2, "", f"error: {mistake.format(folder=folder)}\n")
+
+
+ENVIRONMENTS = """
+environments:
+  tiny: {{requirements: [alpha], find_links: [{wheels}]}}
+  wrong: {{requirements: [nothing-of-this-name], find_links: [{wheels}]}}
+  own: {{interpreter: {python}}}
+"""
+SCENARIO = """
+scenarios:
+- {name: a, environment: tiny, arguments: {model_name_or_path: 'config:tiny-llama'}}
+"""
+
+
+def test_the_command_builds_and_locks_what_a_file_asks_for(wheels: Path, tmp_path: Path, call: Call) -> None:
+    (tmp_path / "s.yaml").write_text(ENVIRONMENTS.format(wheels=wheels, python=sys.executable) + SCENARIO)
+    code, out, err = call(tmp_path, "env", "build", "s.yaml")
+    assert code == 2 and err.splitlines()[-1].startswith("error: environment 'wrong': locking its packages failed: ")
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["tiny", "own"]
+    assert call(tmp_path, "env", "build", "s.yaml", "tiny")[2] == "", "it is built already"
+    code, out, err = call(tmp_path, "env", "lock", "s.yaml", "tiny")
+    assert (code, err) == (0, "") and out.startswith("alpha==1.0 \\\n    --hash=sha256:")
+    assert call(tmp_path, "env", "lock", "s.yaml", "tiny", "-o", "tiny.lock")[0] == 0
+    assert (tmp_path / "tiny.lock").read_text() == out
+    code, _, err = call(tmp_path, "env", "lock", "s.yaml", "tiny", "-o", "tiny.lock")
+    assert code == 2 and "tiny.lock: the file exists; name a new file" in err
+    code, out, _ = call(tmp_path, "env", "show", "s.yaml", "own")
+    assert code == 0 and f"interpreter  {sys.executable}" in out
+    assert "it has no lock" in call(tmp_path, "env", "lock", "s.yaml", "own")[2]
+    code, _, err = call(tmp_path, "env", "build", "s.yaml", "tinny")
+    assert code == 2 and "there is no environment 'tinny'; did you mean 'tiny'?" in err
+    locked = "environments: {tiny: {lock: tiny.lock, find_links: [wheels]}}\n"
+    (tmp_path / "s.yaml").write_text(locked + SCENARIO)
+    assert call(tmp_path, "env", "build", "s.yaml")[0] == 0
