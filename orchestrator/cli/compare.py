@@ -111,7 +111,8 @@ def compare(options: CompareOptions) -> None:
 
     Exit codes: 0 nothing is worse, 1 something is worse, 3 a slowdown is not ruled out, 4 nothing is comparable.
     """
-    from orchestrator.compare import gate, pairing, rules, verdicts
+    from orchestrator.compare import gate, rules, verdicts
+    from orchestrator.compare.sides import pairing
     from orchestrator.compare.view import files
 
     outputs = options.output or ()

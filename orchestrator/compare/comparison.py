@@ -1,6 +1,6 @@
 """The values of a comparison: entries on a side, pairs of entries, and verdicts on pairs.
 
-Side + Side → Pair… → Comparison. `sides` reads the sides, `pairing` pairs their entries, `verdicts` judges the pairs, and `view`
+Side + Side → Pair… → Comparison. `sides` reads the sides and pairs their entries, `verdicts` judges the pairs, and `view`
 writes the result. This module has no behaviour. Rates, times and bytes are in the base units of `measure.metrics`. A ratio is
 always new ÷ base.
 """

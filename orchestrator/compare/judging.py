@@ -14,8 +14,8 @@ from statistics import fmean
 
 from orchestrator.compare.cold_runs import Sample
 from orchestrator.compare.comparison import Row, Run, Verdict
-from orchestrator.compare.pairing import places
 from orchestrator.compare.rules import Rule, Rules
+from orchestrator.compare.sides.pairing import places
 from orchestrator.measure import intervals, losses
 from orchestrator.measure.intervals import Estimate, Ratio
 from orchestrator.measure.intervals.moderated import moderated

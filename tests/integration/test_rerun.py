@@ -19,8 +19,8 @@ from factories.cases import text
 
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.compare.comparison import Comparison, Verdict
-from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import parse
+from orchestrator.compare.sides.pairing import pair
 from orchestrator.compare.sides.read import read
 from orchestrator.compare.verdicts import compare
 from orchestrator.compare.view import as_json

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from test_compare_view import everything, said
 from test_page import HOSTILE, Elements, data_of, strings
 
-from orchestrator.compare import pairing, verdicts
+from orchestrator.compare import verdicts
 from orchestrator.compare.comparison import Comparison, Difference, Row, Verdict
 from orchestrator.compare.gate import Cause
 from orchestrator.compare.rules import Rules
-from orchestrator.compare.sides import read
+from orchestrator.compare.sides import pairing, read
 from orchestrator.compare.view import marks, page_table, wording
 from orchestrator.compare.view import page as as_page
 from orchestrator.compare.view.charts import axes, forest

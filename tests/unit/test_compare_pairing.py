@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.compare.comparison import Entry, Pair, Run, Side
-from orchestrator.compare.pairing import pair
 from orchestrator.compare.sides import environment, keys
+from orchestrator.compare.sides.pairing import pair
 from orchestrator.compare.sides.read import read
 from orchestrator.errors import SelectionError
 from orchestrator.records import DataSpec, Experiment, Framework, RunRecord

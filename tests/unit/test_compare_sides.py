@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.compare.comparison import Entry, Side, Verdict
-from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import parse
 from orchestrator.compare.sides import pytest_benchmark
+from orchestrator.compare.sides.pairing import pair
 from orchestrator.compare.sides.read import halves, read, several
 from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError

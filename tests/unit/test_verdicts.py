@@ -35,8 +35,8 @@ from simulated.shapes import Shape
 from orchestrator.compare import gate
 from orchestrator.compare.comparison import Comparison, Difference, Entry, Pair, Run, Verdict
 from orchestrator.compare.gate import Cause
-from orchestrator.compare.pairing import places
 from orchestrator.compare.rules import DEFAULT, LEVEL, Correction, Rules, parse
+from orchestrator.compare.sides.pairing import places
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import METRICS, Direction, Judged
 

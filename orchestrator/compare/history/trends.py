@@ -18,9 +18,9 @@ from orchestrator.compare.history.campaigns import Read
 from orchestrator.compare.history.findings import ERROR_RATE, Course
 from orchestrator.compare.history.history import Campaign, History, Point, Series
 from orchestrator.compare.judging import LOSS, ended_at_different_steps
-from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, better_direction
 from orchestrator.compare.sides import environment
+from orchestrator.compare.sides.pairing import pair
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import Direction

@@ -1,1 +1,1 @@
-"""Read the two sides of a comparison from results folders, CSV files or JSON files of pytest-benchmark."""
+"""Read the two sides of a comparison from results folders, CSV files or JSON of pytest-benchmark, and pair their experiments."""
