@@ -123,10 +123,10 @@ def test_a_campaign_reaches_a_run_only_by_a_jobs_command_line() -> None:
 
 
 def test_what_is_shown_knows_nothing_of_how_runs_are_made() -> None:
-    """Pages and verdicts are made from files, wherever they come from; only `rerun` starts what a comparison left open."""
+    """Pages and verdicts are made from files, wherever they come from; only `rerun` and `bisect` start runs."""
     making = {"executors", "plan", "run", "campaign"}
     for name in modules():
-        if room(name) in {"report", "compare"} and not name.startswith("compare.rerun"):
+        if room(name) in {"report", "compare"} and not name.startswith(("compare.rerun", "compare.bisect")):
             assert not {room(target) for target in ours(name)} & making, name
 
 

@@ -25,7 +25,7 @@ from orchestrator.cli.console import err, say, tell
 from orchestrator.cli.doctor_monitor import doctor, monitor, probe_node, run_array, run_one, site
 from orchestrator.cli.environments import env
 from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
-from orchestrator.cli.history_rerun import history, rerun
+from orchestrator.cli.history_rerun_bisect import bisect, history, rerun
 from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.report_show_status import bundle, cancel, export, report, show, status
 from orchestrator.cli.schema_init_list import init, list_names, schema
@@ -71,6 +71,7 @@ _FUNCTIONS = (
     compare,
     history,
     rerun,
+    bisect,
     bundle,
     export,
     init,
@@ -88,7 +89,7 @@ app.command(name="probe-node", hidden=True)(probe_node)
 
 INTERRUPTED = 130
 # Every signal that asks to stop interrupts these commands, as Ctrl-C does. Another command is ended by the system.
-_STARTING_RUNS = (["run"], ["rerun"], ["run-array"])
+_STARTING_RUNS = (["run"], ["rerun"], ["bisect"], ["run-array"])
 # These commands use pandas or scipy.
 _COMPUTING = (*_STARTING_RUNS, ["run-one"], ["report"], ["compare"], ["history"], ["export"])
 # The libraries and the report of a small campaign need 480 MiB of address space (ulimit -v).

@@ -14,7 +14,7 @@ from orchestrator.errors import OrchestratorError, suggestion
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Run a benchmark": ("init", "plan", "run", "status", "cancel"),
     "Read its results": ("report", "show", "bundle", "export"),
-    "Compare results": ("compare", "rerun", "history"),
+    "Compare results": ("compare", "rerun", "history", "bisect"),
     "Know the machine and the scenario file": ("doctor", "monitor", "site", "env", "list", "schema"),
 }
 # Options that are in no group are shown under "Options".
@@ -66,6 +66,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "rerun": ("tunebench rerun --from comparison.json --dry-run",),
     "history": ("tunebench history nightly/* --output trends",),
+    "bisect": (
+        "tunebench bisect scenarios.yaml --good v1.2 --bad main",
+        "tunebench bisect mine.yaml --good 1a2b3c4 --bad HEAD --scenario lora",
+    ),
     "bundle": ("tunebench bundle results",),
     "export": ("tunebench export results --to tensorboard",),
     "doctor": ("tunebench doctor --python ~/other/bin/python",),

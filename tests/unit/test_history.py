@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from orchestrator.cli import history_rerun
+from orchestrator.cli import history_rerun_bisect
 from orchestrator.compare.history import campaigns, findings, repeats, trends
 from orchestrator.compare.history.findings import Course
 from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series
@@ -629,7 +629,7 @@ def test_no_history_is_written_into_a_results_folder_or_in_the_place_of_a_file(a
 @pytest.fixture
 def command() -> typer.Typer:
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(history_rerun.history)
+    app.command()(history_rerun_bisect.history)
     return app
 
 

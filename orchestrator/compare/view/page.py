@@ -44,8 +44,11 @@ _LISTS = (
 MOST_ROWS, MOST_IN_FOREST, MOST_POINTS = 20_000, 120, 1500
 
 
-def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT) -> str:
-    """Return the page as one document that can be opened from a disk. `fail_on` has the causes that count for the exit code."""
+def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT, lead: str | None = None) -> str:
+    """Return the page as one document that can be opened from a disk.
+
+    `fail_on` has the causes that count for the exit code. `lead` is the text below the title.
+    """
     charts = list(_charts(comparison))
     table = page_table.of(comparison, most=MOST_ROWS)
     left_out = len(comparison.rows) - int(table["rows"])
@@ -61,7 +64,7 @@ def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT) -> 
     base, new = one_line(comparison.base, width=60), one_line(comparison.new, width=60)
     return shell.document(
         title=f"{MARK.removeprefix('<title>')}{base} → {new}",
-        lead=wording.experiments(comparison),
+        lead=lead or wording.experiments(comparison),
         sections=sections,
         data=shell.page_data(charts, table),
     )

@@ -1,4 +1,7 @@
-"""The commands `history`, which follows many campaigns, and `rerun`, which repeats the inconclusive part of a comparison."""
+"""The commands `history`, which follows many campaigns, `rerun`, which repeats the inconclusive part of a comparison, and `bisect`.
+
+`bisect` finds the commit at which a training became slower.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from typer import Argument, Option
 from orchestrator.cli import options
 from orchestrator.cli.console import confirm, err, out, print_raw, say, tell, tell_warnings, words
 from orchestrator.cli.report_show_status import write_report
+from orchestrator.errors import SelectionError
 
 if TYPE_CHECKING:
     from orchestrator.compare.comparison import Comparison
     from orchestrator.compare.rerun.rounds import Turn
     from orchestrator.executors.slurm.site import Site
+    from orchestrator.plan.config import Suite
+    from orchestrator.plan.selection import Selection
 
 
 def history(
@@ -143,3 +149,71 @@ def _after(compared: Comparison, order: Sequence[Turn]) -> None:
     for root in _folders(order):
         write_report([root], keep=(), drop=(), form=None)
     say(f"Compare again: {contests.compare_again(compared)}")
+
+
+def bisect(
+    scenarios: Annotated[
+        Path, Argument(help="Scenario file. It must be in a git repository, unless --repo names one.")
+    ],
+    good: Annotated[str, Option(metavar="COMMIT", help="Commit at which the training is fast.", show_default=False)],
+    bad: Annotated[str, Option(metavar="COMMIT", help="Later commit at which it is slow.", show_default=False)],
+    repo: Annotated[
+        Path | None, Option(help="Folder of the git repository. [default: that of the scenario file]")
+    ] = None,
+    scenario: Annotated[list[str] | None, Option(help="Use only this scenario; repeatable.")] = None,
+    cell: Annotated[
+        list[str] | None, Option(help="Use only this experiment: its id, or a unique part of it; repeatable.")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        Option(metavar="METRIC[:lower]", help="Metric to judge. [default: the first speed that the runs have]"),
+    ] = None,
+    results: Annotated[Path, Option(help="Folder of the bisection, with a results folder for each commit.")] = Path(
+        "bisect"
+    ),
+    as_json: options.AsJson = False,
+) -> None:
+    """Find the commit at which a training became slower. Each probe runs 5 to 15 times, in turns with the good and the bad commit.
+
+    Exit codes: 0 the commit is found, 1 good and bad do not differ clearly, or the commit is in doubt.
+    """
+    from orchestrator import executors
+    from orchestrator.compare import rules
+    from orchestrator.compare.bisect import carry_out, commits
+
+    judged = rules.parse(metrics=words([metric] if metric else None))
+    chosen = commits.chosen(_suite(scenarios, scenario), _only(scenario, cell))
+    between = commits.commits(scenarios, (good, bad), repo=repo, results=results, chosen=chosen)
+    done = carry_out.bisect(
+        results,
+        between,
+        rules=judged,
+        executor=executors.get("local"),
+        say=tell if as_json else say,
+        tell=tell,
+    )
+    if as_json:
+        print_raw([done.document()])
+    for line in done.lines():
+        tell(line) if as_json else say(line)
+    if done.page is not None:
+        tell(f"wrote {done.page}")
+    raise typer.Exit(done.exit_code)
+
+
+def _suite(scenarios: Path, scenario: Sequence[str] | None) -> Suite:
+    """Return the suite. Raise SelectionError if its runs do not start on this machine."""
+    from orchestrator.plan.config import load_suite
+    from orchestrator.plan.config.site_file import executor_of
+
+    suite = load_suite(scenarios, chosen=scenario or ())
+    name, _ = executor_of(suite, None, scenarios)
+    if name != "local":
+        raise SelectionError(f"{scenarios}: bisect starts runs only with the executor local, not {name}; name local")
+    return suite
+
+
+def _only(scenario: Sequence[str] | None, cell: Sequence[str] | None) -> Selection:
+    from orchestrator.plan.selection import parse_selection
+
+    return parse_selection(scenarios=scenario or (), cells=words(cell))

@@ -1,0 +1,39 @@
+"""The interface between a bisection and the things that it searches: commits now, versions of a package later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.records import Experiment
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One place of a bisection. `key` is the name of its results folder, and `title` is what people know it by."""
+
+    key: str
+    name: str
+    title: str
+    date: str
+
+
+class NotBuilt(OrchestratorError):
+    """A candidate cannot be made ready to run. The text is the reason."""
+
+
+class Checkout(Protocol):
+    """Makes candidates ready to run. The first candidate is the good end, and the last is the bad end."""
+
+    @property
+    def candidates(self) -> Sequence[Candidate]: ...
+
+    def experiment(self, place: int) -> Experiment:
+        """Make a candidate ready, and return its experiment. Raise NotBuilt if this is impossible."""
+        ...
+
+    def release(self, place: int) -> None:
+        """Remove what `experiment` made. Results stay."""
+        ...

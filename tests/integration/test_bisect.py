@@ -1,0 +1,319 @@
+"""Bisections of real git repositories: real worktrees, and a fake trainer that reports the speed of its commit.
+
+A bisection has many runs, so most tests run the fake trainer in this process. Two use the command, with all its processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import runpy
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from campaigns import Call, tunebench
+from factories.results import ended, failed
+
+from orchestrator.compare.bisect import carry_out, commits
+from orchestrator.compare.bisect.carry_out import Result
+from orchestrator.compare.bisect.search import RUNS
+from orchestrator.compare.rules import parse
+from orchestrator.errors import OrchestratorError
+from orchestrator.executors import FakeExecutor
+from orchestrator.plan.config import load_suite
+from orchestrator.plan.selection import parse_selection
+from orchestrator.records import Job, JobState, RunRecord
+from orchestrator.results.store import Store
+
+SCENARIOS = """\
+scenarios:
+- name: own
+  trainer: custom
+  device: cpu
+  custom:
+    command: ['{python}', '{scenario_dir}/train.py', '{run_dir}']
+    launcher: none
+    metrics: {train_tokens_per_second: {}}
+- name: other
+  device: cpu
+  arguments: {model_name_or_path: "config:tiny-llama"}
+"""
+TRAIN = """\
+import json, os, random, sys
+from model import SPEED
+noise = random.Random("/".join(sys.argv[1].split(os.sep)[-5:])).gauss(0, 0.015)
+print(json.dumps({"train_tokens_per_second": SPEED * (1 + noise)}))
+"""
+
+
+def git(folder: Path, *words: str) -> str:
+    own = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "init.defaultBranch=main")
+    return subprocess.run(
+        ["git", *own, *words], cwd=folder, check=True, capture_output=True, text=True, timeout=60
+    ).stdout.strip()
+
+
+def repository(folder: Path, models: Sequence[str], *, project: str = ".") -> list[str]:
+    """Make a repository with a commit for each text of `model.py`, and return the hashes."""
+    own = folder / project
+    own.mkdir(parents=True)
+    git(folder, "init", "-q")
+    (own / "scenarios.yaml").write_text(SCENARIOS)
+    (own / "train.py").write_text(TRAIN)
+    made = []
+    for number, text in enumerate(models):
+        (own / "model.py").write_text(f"{text}  # commit {number}\n")
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", f"Change number {number}")
+        made.append(git(folder, "rev-parse", "HEAD"))
+    return made
+
+
+def speeds(*parts: tuple[int, float]) -> list[str]:
+    return [f"SPEED = {speed}" for count, speed in parts for _ in range(count)]
+
+
+class Bisection:
+    """A bisection in this process. `trained` has the worktree of each run, and `before` is called before the trainer starts."""
+
+    def __init__(self, folder: Path, *, project: str = ".") -> None:
+        self.folder, self.file = folder, folder / project / "scenarios.yaml"
+        self.results = folder.parent / "bisect"
+        self.said: list[str] = []
+        self.trained: list[Path] = []
+        self.before: Callable[[Path], None] = lambda worktree: None
+        self.most_runs = 1000
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
+        """Run jobs as an executor does, until `most_runs` runs are made; then interrupt this process."""
+        if len(self.trained) == self.most_runs:
+            raise KeyboardInterrupt
+        return FakeExecutor(self.train).run(jobs)
+
+    def __call__(self, good: str, bad: str) -> Result:
+        self.said, self.trained = [], []
+        chosen = commits.chosen(load_suite(self.file), parse_selection(scenarios=("own",)))
+        return carry_out.bisect(
+            self.results,
+            commits.commits(self.file, (good, bad), repo=None, results=self.results, chosen=chosen),
+            rules=parse(),
+            executor=self,
+            say=self.said.append,
+            tell=lambda text: None,
+        )
+
+    def train(self, job: Job) -> RunRecord:
+        experiment = Store(job.folder.results).experiment(job.experiment_id)
+        assert experiment.custom is not None and experiment.custom.folder is not None
+        folder = Path(experiment.custom.folder)
+        self.before(folder)
+        self.trained.append(folder)
+        noise = random.Random(f"{folder.name} {job.repeat}").gauss(0, 0.015)
+        try:
+            speed = runpy.run_path(str(folder / "model.py"))["SPEED"] * (1 + noise)
+        except (SyntaxError, ImportError):
+            return failed(experiment, job.repeat, attempt=job.attempt, kind="exit_code")
+        record = ended(experiment, job.repeat, attempt=job.attempt, train_tokens_per_second=speed)
+        return replace(record, started_at=time.time(), wall_s=0.1)
+
+    def worktrees(self) -> list[str]:
+        return git(self.folder, "worktree", "list", "--porcelain").split("\n\n")
+
+
+def places(result: Result) -> tuple[int, int]:
+    return result.found.last_good, result.found.first_bad
+
+
+# Three repositories.
+
+
+@pytest.mark.parametrize(
+    ("models", "step", "hidden"),
+    [
+        (speeds((5, 1000.0), (12, 800.0)), (4, 5), []),
+        ([*speeds((9, 1000.0)), "broken(", "import missing", *speeds((6, 800.0))], (8, 11), [9, 10]),
+        (speeds((6, 1000.0), (8, 950.0), (3, 760.0)), (13, 14), []),
+    ],
+    ids=["one step", "a step behind commits that fail", "two steps"],
+)
+def test_the_first_slow_commit_of_a_repository_is_found(
+    tmp_path: Path, models: list[str], step: tuple[int, int], hidden: list[int]
+) -> None:
+    made = repository(tmp_path / "project", models)
+    bisection = Bisection(tmp_path / "project")
+    result = bisection(made[0], "main")
+    assert places(result) == step and [*result.found.hidden] == hidden and result.exit_code == 0
+    assert result.found.probes <= 4 + 2 and all(one.rounds <= 2 * RUNS for one in result.found.decisions)
+    said = "\n".join((*bisection.said, *result.lines()))
+    assert f": {made[step[1]][:12]} Change number {step[1]} (" in said
+    assert ("There is more than one step" in said) == (len({*models}) == 3 and not hidden)
+    assert all(f"skipped   {made[at][:12]}  run 1: failed (exit_code" in said for at in hidden)
+    page = (bisection.results / "comparison.html").read_text()
+    assert f"Change number {step[0]}" in page and "First bad commit" in page
+    assert len(bisection.worktrees()) == 1 and not (bisection.results / "worktrees").exists()
+    assert git(tmp_path / "project", "status", "--porcelain") == ""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> tuple[Bisection, list[str]]:
+    """Four commits; the third is slower."""
+    made = repository(tmp_path / "project", speeds((2, 1000.0), (2, 800.0)))
+    return Bisection(tmp_path / "project"), made
+
+
+# What runs.
+
+
+def test_the_rounds_measure_both_ends_with_each_probe_and_a_probe_begins(small: tuple[Bisection, list[str]]) -> None:
+    bisection, made = small
+    bisection(made[0], made[3])
+    keys = [folder.name for folder in bisection.trained]
+    ends = {made[0][:12], made[3][:12]}
+    assert {*keys[:2]} == ends and {*keys[:10]} == ends, "at first only the ends"
+    rounds = [keys[at : at + 3] for at in range(10, len(keys), 3)]
+    assert all(len({*one} - ends) == 1 and {*one} > ends for one in rounds) and len(rounds) == 2 * RUNS
+    assert rounds[0][0] == made[1][:12] and rounds[RUNS][0] == made[2][:12]
+
+
+def test_the_scenario_file_and_the_data_of_the_working_tree_count_and_the_script_of_the_commit_runs(
+    tmp_path: Path,
+) -> None:
+    made = repository(tmp_path / "project", speeds((1, 1000.0), (1, 800.0)), project="deep/inside")
+    bisection = Bisection(tmp_path / "project", project="deep/inside")
+    (tmp_path / "project/deep/inside/model.py").write_text("edited = 1\n")
+    text = bisection.file.read_text().replace("name: other", "name: another")
+    bisection.file.write_text(text)
+    result = bisection(made[0], made[1])
+    assert places(result) == (0, 1) and result.found.probes == 0
+    assert {folder.relative_to(folder.parents[1]) for folder in bisection.trained} == {Path("deep/inside")}
+    assert bisection.file.read_text() == text and (bisection.file.parent / "model.py").read_text() == "edited = 1\n"
+
+
+def test_hooks_of_the_repository_do_not_run(small: tuple[Bisection, list[str]]) -> None:
+    bisection, made = small
+    hook = bisection.folder / ".git" / "hooks" / "post-checkout"
+    hook.write_text("#!/bin/sh\ntouch ../../../hooked\nexit 1\n")
+    hook.chmod(0o755)
+    assert bisection(made[1], made[2]).exit_code == 0
+    assert not [*bisection.folder.parent.rglob("hooked")]
+
+
+# Calls after each other.
+
+
+def test_a_repeated_call_runs_nothing_and_says_the_same(small: tuple[Bisection, list[str]]) -> None:
+    bisection, made = small
+    first = bisection(made[0], made[3])
+    said = list(bisection.said)
+    again = bisection(made[0], made[3])
+    assert (bisection.trained, bisection.said) == ([], said)
+    assert again.lines() == first.lines() and again.document() == first.document()
+
+
+def test_an_interrupted_call_goes_on_with_the_rest(small: tuple[Bisection, list[str]]) -> None:
+    bisection, made = small
+    bisection.most_runs = 14
+    with pytest.raises(KeyboardInterrupt):
+        bisection(made[0], made[3])
+    assert len(bisection.worktrees()) == 1
+    bisection.most_runs = 1000
+    # A call that was killed leaves its worktrees.
+    git(bisection.folder, "worktree", "add", "--detach", str(bisection.results / "worktrees" / made[1][:12]), made[1])
+    (bisection.results / "worktrees" / made[1][:12] / "model.py").write_text("broken(")
+    result = bisection(made[0], made[3])
+    assert places(result) == (1, 2) and 14 + len(bisection.trained) == 10 + 2 * 15
+    assert len(bisection.worktrees()) == 1
+
+
+def test_another_bisection_needs_another_folder(small: tuple[Bisection, list[str]]) -> None:
+    bisection, made = small
+    bisection(made[1], made[2])
+    with pytest.raises(
+        OrchestratorError, match=r"bisect: the folder has a bisection with another good: .* name a new folder"
+    ):
+        bisection(made[0], made[2])
+    bisection.file.write_text(
+        SCENARIOS.replace("launcher: none", "launcher: none\n    results: stdout").replace(
+            "own\n", "own\n  env: {A: b}\n"
+        )
+    )
+    with pytest.raises(OrchestratorError, match="with another experiment"):
+        bisection(made[1], made[2])
+
+
+# Ends.
+
+
+def test_an_end_that_fails_is_an_error_and_is_tried_again_by_the_next_call(small: tuple[Bisection, list[str]]) -> None:
+    bisection, made = small
+
+    def break_model(worktree: Path) -> None:
+        if worktree.name == made[3][:12]:
+            (worktree / "model.py").write_text("broken(")
+
+    bisection.before = break_model
+    with pytest.raises(
+        OrchestratorError, match=r"--bad \w{12} cannot be measured: run 1: failed .* name another commit"
+    ):
+        bisection(made[0], made[3])
+    bisection.before = lambda worktree: None
+    assert places(bisection(made[0], made[3])) == (1, 2)
+
+
+def test_ends_that_do_not_differ_and_a_bad_end_that_is_faster_are_no_step(tmp_path: Path) -> None:
+    made = repository(tmp_path / "project", speeds((2, 800.0), (1, 1000.0)))
+    bisection = Bisection(tmp_path / "project")
+    result = bisection(made[0], made[1])
+    assert result.exit_code == 1 and result.page is None and len(bisection.trained) == 6 * RUNS
+    assert result.lines()[0].startswith("No step: no clear difference between good and bad")
+    bisection.results = tmp_path / "other"
+    assert bisection(made[0], made[2]).lines()[0].startswith("No step: bad is better than good, +")
+
+
+# The command.
+
+
+def test_the_command_prints_the_step_and_writes_its_page(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    made = repository(folder, speeds((1, 1000.0), (1, 800.0)))
+    done = tunebench(
+        folder, "bisect", "scenarios.yaml", "--good", "HEAD~1", "--bad", "main", "--scenario", "own", "--json"
+    )
+    assert done.code == 0, done.said
+    found = json.loads(done.out)
+    assert (found["first_bad"]["commit"], found["last_good"]["commit"]) == (made[1], made[0])
+    assert found["runs"] == 10 and found["ratio"]["low"] < 0.8 < found["ratio"]["high"]
+    assert "First bad commit: " in done.err and "wrote bisect/comparison.html" in done.err
+    assert len(git(folder, "worktree", "list").splitlines()) == 1
+    again = tunebench(folder, "bisect", "scenarios.yaml", "--good", "HEAD~1", "--bad", "main", "--scenario", "own")
+    assert again.code == 0 and "0 probes, 10 runs, 0.0 GPU-hours" in again.out and " r1 ok" not in again.err
+
+
+def test_mistakes_are_sentences(tmp_path: Path, call: Call) -> None:
+    folder = tmp_path / "project"
+    made = repository(folder, speeds((2, 1000.0), (1, 800.0)))
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "scenarios.yaml").write_text(SCENARIOS)
+
+    def said(*words: str, good: str = made[0], bad: str = "main", where: Path = folder) -> str:
+        code, out, err = call(where, "bisect", "scenarios.yaml", "--good", good, "--bad", bad, *words)
+        assert (code, out) == (2, "") and "Traceback" not in err
+        return err
+
+    own = ("--scenario", "own")
+    assert "scenarios.yaml: a bisection runs one experiment, and 2 are chosen; choose one with --scenario" in said()
+    assert "--good 'nowhere' is not a commit of" in said(*own, good="nowhere")
+    assert "--good and --bad name the same commit" in said(*own, good="main")
+    assert "is not an ancestor of --bad HEAD~1; exchange the two" in said(*own, good="main", bad="HEAD~1")
+    assert "versions of packages are not bisected yet" in said(*own, good="torch==2.11")
+    assert "name the folder of a git repository with --repo" in said(*own, where=tmp_path / "outside")
+    assert "--metrics speed: it is unknown whether" in said(*own, "--metric", "speed")
+    (folder / "bisect").mkdir()
+    (folder / "bisect" / "mine.txt").write_text("mine")
+    assert "bisect: the folder has other content; name a new folder with --results" in said(*own)
+    assert (folder / "bisect" / "mine.txt").read_text() == "mine" and os.listdir(folder / "bisect") == ["mine.txt"]
