@@ -68,7 +68,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "history": ("tunebench history nightly/* --output trends",),
     "bisect": (
         "tunebench bisect scenarios.yaml --good v1.2 --bad main",
-        "tunebench bisect mine.yaml --good 1a2b3c4 --bad HEAD --scenario lora",
+        "tunebench bisect mine.yaml --good torch==2.11 --bad torch==2.13",
     ),
     "bundle": ("tunebench bundle results",),
     "export": ("tunebench export results --to tensorboard",),

@@ -18,6 +18,7 @@ from orchestrator.cli.report_show_status import write_report
 from orchestrator.errors import SelectionError
 
 if TYPE_CHECKING:
+    from orchestrator.compare.bisect.checkout import Checkout
     from orchestrator.compare.comparison import Comparison
     from orchestrator.compare.rerun.rounds import Turn
     from orchestrator.executors.slurm.site import Site
@@ -155,8 +156,17 @@ def bisect(
     scenarios: Annotated[
         Path, Argument(help="Scenario file. It must be in a git repository, unless --repo names one.")
     ],
-    good: Annotated[str, Option(metavar="COMMIT", help="Commit at which the training is fast.", show_default=False)],
-    bad: Annotated[str, Option(metavar="COMMIT", help="Later commit at which it is slow.", show_default=False)],
+    good: Annotated[
+        str,
+        Option(
+            metavar="COMMIT",
+            help="Commit at which the training is fast, or a version: torch==2.11.",
+            show_default=False,
+        ),
+    ],
+    bad: Annotated[
+        str, Option(metavar="COMMIT", help="Later commit or version at which it is slow.", show_default=False)
+    ],
     repo: Annotated[
         Path | None, Option(help="Folder of the git repository. [default: that of the scenario file]")
     ] = None,
@@ -173,17 +183,24 @@ def bisect(
     ),
     as_json: options.AsJson = False,
 ) -> None:
-    """Find the commit at which a training became slower. Each probe runs 5 to 15 times, in turns with the good and the bad commit.
+    """Find the commit or version at which a training became slower. Each probe runs 5 to 15 times, in turns with both ends.
 
-    Exit codes: 0 the commit is found, 1 good and bad do not differ clearly, or the commit is in doubt.
+    Exit codes: 0 found, 1 good and bad do not differ clearly, or the result is in doubt.
     """
     from orchestrator import executors
     from orchestrator.compare import rules
-    from orchestrator.compare.bisect import carry_out, commits
+    from orchestrator.compare.bisect import carry_out
+    from orchestrator.compare.bisect.chosen import chosen
+    from orchestrator.compare.bisect.commits import commits
+    from orchestrator.compare.bisect.versions import versions
 
     judged = rules.parse(metrics=words([metric] if metric else None))
-    chosen = commits.chosen(_suite(scenarios, scenario), _only(scenario, cell))
-    between = commits.commits(scenarios, (good, bad), repo=repo, results=results, chosen=chosen)
+    experiment = chosen(_suite(scenarios, scenario), _only(scenario, cell), say=tell)
+    ends = (good, bad)
+    if "==" in good + bad:
+        between: Checkout = versions(ends, experiment)
+    else:
+        between = commits(scenarios, ends, repo=repo, results=results, chosen=experiment)
     done = carry_out.bisect(
         results,
         between,

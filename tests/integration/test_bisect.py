@@ -17,14 +17,18 @@ from pathlib import Path
 
 import pytest
 from campaigns import Call, tunebench
+from factories import packages
 from factories.results import ended, failed
 
 from orchestrator.compare.bisect import carry_out, commits
 from orchestrator.compare.bisect.carry_out import Result
+from orchestrator.compare.bisect.chosen import chosen
 from orchestrator.compare.bisect.search import RUNS
+from orchestrator.compare.bisect.versions import versions
 from orchestrator.compare.rules import parse
 from orchestrator.errors import OrchestratorError
 from orchestrator.executors import FakeExecutor
+from orchestrator.machine import process
 from orchestrator.plan.config import load_suite
 from orchestrator.plan.selection import parse_selection
 from orchestrator.records import Job, JobState, RunRecord
@@ -52,10 +56,13 @@ print(json.dumps({"train_tokens_per_second": SPEED * (1 + noise)}))
 
 
 def git(folder: Path, *words: str) -> str:
+    """Run git. The date is fixed, so that the hashes of commits are the same in every test run."""
+    dates = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), "2026-11-01T10:00:00+00:00")
     own = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "init.defaultBranch=main")
-    return subprocess.run(
-        ["git", *own, *words], cwd=folder, check=True, capture_output=True, text=True, timeout=60
-    ).stdout.strip()
+    done = subprocess.run(
+        ["git", *own, *words], cwd=folder, env={**os.environ, **dates}, check=True, capture_output=True, timeout=60
+    )
+    return done.stdout.decode().strip()
 
 
 def repository(folder: Path, models: Sequence[str], *, project: str = ".") -> list[str]:
@@ -97,10 +104,10 @@ class Bisection:
 
     def __call__(self, good: str, bad: str) -> Result:
         self.said, self.trained = [], []
-        chosen = commits.chosen(load_suite(self.file), parse_selection(scenarios=("own",)))
+        experiment = chosen(load_suite(self.file), parse_selection(scenarios=("own",)), say=self.said.append)
         return carry_out.bisect(
             self.results,
-            commits.commits(self.file, (good, bad), repo=None, results=self.results, chosen=chosen),
+            commits.commits(self.file, (good, bad), repo=None, results=self.results, chosen=experiment),
             rules=parse(),
             executor=self,
             say=self.said.append,
@@ -226,7 +233,7 @@ def test_an_interrupted_call_goes_on_with_the_rest(small: tuple[Bisection, list[
     git(bisection.folder, "worktree", "add", "--detach", str(bisection.results / "worktrees" / made[1][:12]), made[1])
     (bisection.results / "worktrees" / made[1][:12] / "model.py").write_text("broken(")
     result = bisection(made[0], made[3])
-    assert places(result) == (1, 2) and 14 + len(bisection.trained) == 10 + 2 * 15
+    assert places(result) == (1, 2) and 14 + len(bisection.trained) == result.runs
     assert len(bisection.worktrees()) == 1
 
 
@@ -275,6 +282,56 @@ def test_ends_that_do_not_differ_and_a_bad_end_that_is_faster_are_no_step(tmp_pa
     assert bisection(made[0], made[2]).lines()[0].startswith("No step: bad is better than good, +")
 
 
+# Versions of a package.
+
+PACKAGE_SCENARIOS = """\
+environments:
+  own: {requirements: [fast-lib], find_links: [wheels]}
+scenarios:
+- name: own
+  environment: own
+  trainer: custom
+  device: cpu
+  custom: {command: ['{python}', '-c', 'import fast_lib'], launcher: none, metrics: {train_tokens_per_second: {}}}
+"""
+
+
+def test_the_first_slow_version_of_a_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNEBENCH_ENVIRONMENTS", str(tmp_path / "environments"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    for number, speed in enumerate((1000, 1000, 1000, 1000, 800, 800)):
+        needs = ["not-there"] if number == 2 else []
+        packages.wheel(tmp_path / "wheels", "fast_lib", f"1.{number}", code=f"SPEED = {speed}\n", requires=needs)
+    (tmp_path / "scenarios.yaml").write_text(PACKAGE_SCENARIOS)
+    said: list[str] = []
+
+    def train(job: Job) -> RunRecord:
+        experiment = Store(job.folder.results).experiment(job.experiment_id)
+        assert experiment.python is not None
+        speed = float(process.capture([experiment.python, "-c", "import fast_lib; print(fast_lib.SPEED)"], 60))
+        noise = random.Random(str(job.run_dir.parts[-5:])).gauss(0, 0.01)
+        return replace(
+            ended(experiment, job.repeat, train_tokens_per_second=speed * (1 + noise)), started_at=time.time()
+        )
+
+    def searched(good: str, bad: str) -> Result:
+        experiment = chosen(load_suite(tmp_path / "scenarios.yaml"), parse_selection(), say=said.append)
+        found = versions((good, bad), experiment)
+        executor = FakeExecutor(train)
+        return carry_out.bisect(
+            tmp_path / "bisect", found, rules=parse(), executor=executor, say=said.append, tell=said.append
+        )
+
+    result = searched("fast-lib==1.0", "fast-lib==1.5")
+    assert result.lines()[0] == "First bad version: fast-lib-1.4" and result.exit_code == 0
+    assert any(line.startswith("skipped   fast-lib-1.2  environment 'own': ") and "not-there" in line for line in said)
+    assert json.loads(result.document())["first_bad"]["version"] == "fast-lib==1.4"
+    assert "fast-lib-1.4" in (tmp_path / "bisect" / "comparison.html").read_text()
+    with pytest.raises(OrchestratorError, match=r"--good: there is no version 0.9.* Allowed: 1.0, 1.1"):
+        searched("fast-lib==0.9", "fast-lib==1.5")
+
+
 # The command.
 
 
@@ -310,7 +367,9 @@ def test_mistakes_are_sentences(tmp_path: Path, call: Call) -> None:
     assert "--good 'nowhere' is not a commit of" in said(*own, good="nowhere")
     assert "--good and --bad name the same commit" in said(*own, good="main")
     assert "is not an ancestor of --bad HEAD~1; exchange the two" in said(*own, good="main", bad="HEAD~1")
-    assert "versions of packages are not bisected yet" in said(*own, good="torch==2.11")
+    assert "are not two versions of one package; write them like torch==2.11" in said(*own, good="torch==2.11")
+    of_torch = said(*own, good="torch==2.11", bad="torch==2.13")
+    assert "has no requirement torch to replace; give the scenario an environment:" in of_torch
     assert "name the folder of a git repository with --repo" in said(*own, where=tmp_path / "outside")
     assert "--metrics speed: it is unknown whether" in said(*own, "--metric", "speed")
     (folder / "bisect").mkdir()

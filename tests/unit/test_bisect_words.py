@@ -44,7 +44,7 @@ def said(level: Callable[[int], float], broken: tuple[int, ...] = ()) -> tuple[l
             return [one.bad if place else one.good for every in rounds.values() for one in every]
         return [one.probe for one in rounds.get(place, ()) if one.probe is not None]
 
-    words = Words(candidates=CANDIDATES, metric="tokens_per_s", values=values)
+    words = Words(candidates=CANDIDATES, noun="commit", metric="tokens_per_s", values=values)
     lines: list[str] = []
 
     def on_decision(decision: Decision) -> None:

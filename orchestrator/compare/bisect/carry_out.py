@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.compare.bisect import folder
-from orchestrator.compare.bisect.commits import Commits
+from orchestrator.compare.bisect.checkout import Checkout
 from orchestrator.compare.bisect.runs import Runs
 from orchestrator.compare.bisect.search import Decision, Found, search
 from orchestrator.compare.bisect.wording import Words
@@ -46,24 +46,24 @@ class Result:
         return self.words.document(self.found, runs=self.runs, gpu_hours=self.gpu_hours, page=shown)
 
 
-def bisect(root: Path, commits: Commits, *, rules: Rules, executor: Executor, say: Say, tell: Say) -> Result:
+def bisect(root: Path, checkout: Checkout, *, rules: Rules, executor: Executor, say: Say, tell: Say) -> Result:
     """Find the step in the folder `root`, or go on with the search of an earlier call. `tell` gets a line for each run.
 
-    The worktrees are removed at the end, and those of an interrupted call at the start.
+    What was made for the candidates is removed at the end, and what an interrupted call left at the start.
     """
     named = next(iter(rules.metrics), None)
-    with folder.opened(root, {**commits.searched(), "metric": named or "default"}), closing(commits):
-        commits.close()
-        runs = Runs(root=root.absolute(), checkout=commits, executor=executor, tell=tell)
+    with folder.opened(root, {**checkout.searched(), "metric": named or "default"}), closing(checkout):
+        checkout.close()
+        runs = Runs(root=root.absolute(), checkout=checkout, executor=executor, tell=tell)
         judged = rules.of(runs.choose_metric(named))
-        words = Words(candidates=commits.candidates, metric=judged.metric, values=runs.values)
+        words = Words(candidates=checkout.candidates, noun=checkout.noun, metric=judged.metric, values=runs.values)
 
         def on_ends(ends: Ratio) -> None:
             for line in (*words.ends(ends), *runs.notes()):
                 say(line)
 
         def on_decision(decision: Decision) -> None:
-            commits.release(decision.place)
+            checkout.release(decision.place)
             say(words.decision(decision))
 
         found = search(runs.last, rule=judged, measure=runs.measure, on_ends=on_ends, on_decision=on_decision)
@@ -75,7 +75,9 @@ def _write_page(root: Path, found: Found, words: Words, *, rules: Rules) -> Path
     """Write the comparison of the last good with the first bad candidate. The text below its title names the step."""
     ends = [words.candidates[place] for place in (found.last_good, found.first_bad)]
     sides = read.several([[root / one.key] for one in ends])
-    base, new = (replace(side, name=one_line(f"{one.key} {one.title}")) for side, one in zip(sides, ends, strict=True))
+    base, new = (
+        replace(side, name=one_line(f"{one.key} {one.title}".strip())) for side, one in zip(sides, ends, strict=True)
+    )
     compared = compare(base, new, pairs=pairing.pair(base, new), rules=rules)
     path = root / folder.PAGE
     files.write(path, page.page(compared, lead=" ".join(words.step(found))))

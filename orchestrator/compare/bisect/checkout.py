@@ -1,4 +1,4 @@
-"""The interface between a bisection and the things that it searches: commits now, versions of a package later."""
+"""The interface between a bisection and the things that it searches: commits, or versions of a package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ class NotBuilt(OrchestratorError):
 
 
 class Checkout(Protocol):
-    """Makes candidates ready to run. The first candidate is the good end, and the last is the bad end."""
+    """Makes candidates ready to run. The first candidate is the good end, and the last is the bad end.
+
+    `noun` is the word for a candidate.
+    """
+
+    noun: str
 
     @property
     def candidates(self) -> Sequence[Candidate]: ...
@@ -36,4 +41,12 @@ class Checkout(Protocol):
 
     def release(self, place: int) -> None:
         """Remove what `experiment` made. Results stay."""
+        ...
+
+    def close(self) -> None:
+        """Remove what `experiment` made for any candidate, also in an earlier call that was interrupted."""
+        ...
+
+    def searched(self) -> dict[str, str]:
+        """Return what is searched, as name → text. Two calls with the same texts are the same bisection."""
         ...

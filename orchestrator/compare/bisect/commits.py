@@ -12,74 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.compare.bisect.checkout import Candidate, NotBuilt
+from orchestrator.compare.bisect.chosen import Chosen
 from orchestrator.compare.bisect.folder import WORKTREES
 from orchestrator.compare.bisect.repository import Repository
-from orchestrator.errors import ConfigError, LaunchError, SelectionError
+from orchestrator.errors import LaunchError, SelectionError
 from orchestrator.files.reading import resolved
-from orchestrator.machine.provenance import Machine, this_machine
-from orchestrator.monitors import perturbing
-from orchestrator.plan.config import Suite
-from orchestrator.plan.data import find_local
-from orchestrator.plan.expand import expand
-from orchestrator.plan.identity.experiment_id import Digester
-from orchestrator.plan.placement import interpreter
-from orchestrator.plan.selection import Selection
 from orchestrator.records import Experiment
-
-_MOST_IDS = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """The one experiment of a suite that a bisection runs: the experiment in the user's working tree, and its place in the plan."""
-
-    suite: Suite
-    selection: Selection
-    machine: Machine
-    index: int
-    experiment: Experiment
-
-    def at(self, file: Path) -> Experiment:
-        """Return the experiment as if the scenario file was this file. Raise NotBuilt if it cannot run."""
-        suite = replace(self.suite, document=replace(self.suite.document, file=file))
-        try:
-            experiments = expand(suite, self.selection, self.machine).experiments
-        except (ConfigError, SelectionError) as error:
-            raise NotBuilt(str(error).splitlines()[0]) from error
-        if len(experiments) <= self.index:
-            raise NotBuilt(f"the scenario file has only {len(experiments)} experiments in this commit")
-        experiment = experiments[self.index]
-        if reason := experiment.skip or experiment.cannot_run_here:
-            raise NotBuilt(reason.text)
-        return experiment
-
-
-def chosen(suite: Suite, selection: Selection) -> Chosen:
-    """Return the only experiment that a selection chooses. Raise SelectionError if it chooses none or several."""
-    suite, machine = _with_own_files(suite), this_machine()
-    experiments = expand(suite, selection, machine).experiments
-    if len(experiments) != 1:
-        shown = ", ".join(one.id for one in experiments[:_MOST_IDS]) + (", …" if len(experiments) > _MOST_IDS else "")
-        raise SelectionError(
-            f"{suite.document.file}: a bisection runs one experiment, and {len(experiments)} are chosen; choose one with "
-            f"--scenario or --cell: {shown}"
-        )
-    (experiment,) = experiments
-    if reason := experiment.skip or experiment.cannot_run_here:
-        raise SelectionError(f"{experiment.id} cannot run here: {reason.text}; choose another experiment with --cell")
-    # Ids depend on the content of scripts, so a part of an id that chooses an experiment here may choose none in a commit.
-    every = replace(selection, cells=())
-    ids = [one.id for one in expand(suite, every, machine).experiments]
-    return Chosen(suite=suite, selection=every, machine=machine, index=ids.index(experiment.id), experiment=experiment)
-
-
-def _with_own_files(suite: Suite) -> Suite:
-    """Return the suite with absolute paths of the data and of interpreters."""
-    folder = suite.document.file.parent
-    data = find_local(suite.data_processing.dataset_name, folder)
-    named = suite.data_processing.model_copy(update={"dataset_name": str(data)}) if data else suite.data_processing
-    scenarios = (one.model_copy(update={"python": interpreter(one.python, folder)}) for one in suite.scenarios)
-    return replace(suite, data_processing=named, scenarios=tuple(scenarios))
 
 
 @dataclass(kw_only=True)
@@ -94,6 +32,7 @@ class Commits:
     chosen: Chosen
     file: Path
     worktrees: Path
+    noun: str = "commit"
 
     def experiment(self, place: int) -> Experiment:
         """Check a commit out, and return its experiment. Raise NotBuilt if the experiment cannot run there."""
@@ -103,7 +42,8 @@ class Commits:
                 self.repository.add_worktree(folder, self.candidates[place].name)
         except LaunchError as error:
             raise NotBuilt(f"it cannot be checked out: {error}") from error
-        return self.chosen.at(folder / self.file)
+        suite = self.chosen.suite
+        return self.chosen.at(replace(suite, document=replace(suite.document, file=folder / self.file)))
 
     def release(self, place: int) -> None:
         if self._worktree(place).exists():
@@ -111,14 +51,9 @@ class Commits:
 
     def searched(self) -> dict[str, str]:
         """Return what a bisection of these commits searches. The content of the user's files does not count: it may change."""
-        good, bad, experiment = self.candidates[0], self.candidates[-1], self.chosen.experiment
-        digest = Digester(perturbing(experiment.monitors)).digest(replace(experiment, sources={}))
-        return {
-            "repository": str(self.repository.root),
-            "good": good.name,
-            "bad": bad.name,
-            "experiment": f"{experiment.id.rpartition('-')[0]}-{digest}",
-        }
+        good, bad = self.candidates[0].name, self.candidates[-1].name
+        root = str(self.repository.root)
+        return {"repository": root, "good": good, "bad": bad, "experiment": self.chosen.identity}
 
     def close(self) -> None:
         """Remove all worktrees of this bisection, also those that an interrupted call left behind."""
@@ -154,10 +89,6 @@ def _place_in(repository: Repository, scenarios: Path) -> Path:
 
 def _commits_between(repository: Repository, good: str, bad: str) -> tuple[Candidate, ...]:
     """Return the commits from good to bad. Raise SelectionError if bad does not follow good."""
-    for word, option in ((good, "--good"), (bad, "--bad")):
-        if "==" in word:
-            cure = "name two commits, or run both versions and compare the results folders with `tunebench compare`"
-            raise SelectionError(f"{option} {word}: versions of packages are not bisected yet; {cure}")
     known = [repository.commit(word, option=option) for word, option in ((good, "--good"), (bad, "--bad"))]
     if known[0] == known[1]:
         raise SelectionError(f"--good and --bad name the same commit {known[0]}; name two commits")

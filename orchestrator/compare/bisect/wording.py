@@ -24,6 +24,7 @@ class Words:
     """Words for the candidates of one bisection. `values` returns the measured values of a candidate."""
 
     candidates: Sequence[Candidate]
+    noun: str
     metric: str
     values: Callable[[int], Sequence[float]]
 
@@ -32,7 +33,7 @@ class Words:
         last = len(self.candidates) - 1
         for state, place in (("good end", 0), ("bad end", last)):
             yield self._line(state, place, "")
-        left = f"{counted(last - 1, 'commit')} between them, about {counted(most_probes(last), 'probe')}"
+        left = f"{counted(last - 1, self.noun)} between them, about {counted(most_probes(last), 'probe')}"
         yield f"bad against good: {self.ratio(found)}; {left}"
 
     def decision(self, decision: Decision) -> str:
@@ -73,16 +74,17 @@ class Words:
         assert found.ratio is not None, "a step has a ratio"
         good, bad = self.candidates[found.last_good], self.candidates[found.first_bad]
         doubt = " (in doubt)" if found.in_doubt else ""
-        yield f"First bad commit{' that could be measured' if found.hidden else ''}{doubt}: {self._named(bad)}"
-        yield f"{wording.heading(self.metric)}: {self.ratio(found.ratio)} against the last good commit {self._named(good)}"
+        yield f"First bad {self.noun}{' that could be measured' if found.hidden else ''}{doubt}: {self._named(bad)}"
+        yield f"{wording.heading(self.metric)}: {self.ratio(found.ratio)} against the last good {self.noun} {self._named(good)}"
         if found.hidden:
             skipped = ", ".join(self.candidates[place].key for place in found.hidden)
-            yield f"The step is between {good.key} and {bad.key}. These commits between them were skipped: {skipped}."
+            yield f"The step is between {good.key} and {bad.key}; skipped between them: {skipped}."
         if any(one.between for one in found.decisions):
             yield "There is more than one step; this is the larger one of those that were seen. Bisect the rest again for others."
 
     def _named(self, candidate: Candidate) -> str:
-        return f"{candidate.key} {candidate.title} ({candidate.date[:_DAY]})"
+        date = f"({candidate.date[:_DAY]})" if candidate.date else ""
+        return " ".join(filter(None, (candidate.key, candidate.title, date)))
 
     def document(self, found: Found, *, runs: int, gpu_hours: float, page: str | None) -> str:
         """Return all that was found as a JSON document."""
@@ -110,7 +112,8 @@ class Words:
 
     def _candidate(self, place: int) -> dict[str, Any]:
         one = self.candidates[place]
-        return {"commit": one.name, "subject": one.title, "date": one.date, "values": list(self.values(place))}
+        facts = {"subject": one.title, "date": one.date} if one.date else {}
+        return {self.noun: one.name, **facts, "values": list(self.values(place))}
 
 
 def _decided(decision: Decision) -> dict[str, Any]:
