@@ -47,7 +47,8 @@ class EnvironmentEntry(Model):
     interpreter: str | None = Field(None, description="Existing interpreter that is used as it is; nothing is built.")
 
 
-Environments = Annotated[dict[str, Annotated[EnvironmentEntry, BeforeValidator(_entry)]], AfterValidator(_safe_name)]
+_Entry = Annotated[EnvironmentEntry, BeforeValidator(_entry, json_schema_input_type=EnvironmentEntry | Words)]
+Environments = Annotated[dict[str, _Entry], AfterValidator(_safe_name)]
 
 
 class EnvironmentsFile(Model):
