@@ -23,6 +23,7 @@ from factories.results import ended, failed
 from orchestrator.compare.bisect import carry_out, commits
 from orchestrator.compare.bisect.carry_out import Result
 from orchestrator.compare.bisect.chosen import chosen
+from orchestrator.compare.bisect.runs import Runs
 from orchestrator.compare.bisect.search import RUNS
 from orchestrator.compare.bisect.versions import versions
 from orchestrator.compare.rules import parse
@@ -32,6 +33,7 @@ from orchestrator.machine import process
 from orchestrator.plan.config import load_suite
 from orchestrator.plan.selection import parse_selection
 from orchestrator.records import Job, JobState, RunRecord
+from orchestrator.results import claims
 from orchestrator.results.store import Store
 
 SCENARIOS = """\
@@ -104,15 +106,18 @@ class Bisection:
 
     def __call__(self, good: str, bad: str) -> Result:
         self.said, self.trained = [], []
-        experiment = chosen(load_suite(self.file), parse_selection(scenarios=("own",)), say=self.said.append)
         return carry_out.bisect(
             self.results,
-            commits.commits(self.file, (good, bad), repo=None, results=self.results, chosen=experiment),
+            self.commits(good, bad),
             rules=parse(),
             executor=self,
             say=self.said.append,
             tell=lambda text: None,
         )
+
+    def commits(self, good: str, bad: str) -> commits.Commits:
+        experiment = chosen(load_suite(self.file), parse_selection(scenarios=("own",)), say=self.said.append)
+        return commits.commits(self.file, (good, bad), repo=None, results=self.results, chosen=experiment)
 
     def train(self, job: Job) -> RunRecord:
         experiment = Store(job.folder.results).experiment(job.experiment_id)
@@ -234,6 +239,21 @@ def test_an_interrupted_call_goes_on_with_the_rest(small: tuple[Bisection, list[
     (bisection.results / "worktrees" / made[1][:12] / "model.py").write_text("broken(")
     result = bisection(made[0], made[3])
     assert places(result) == (1, 2) and 14 + len(bisection.trained) == result.runs
+    assert len(bisection.worktrees()) == 1
+
+
+def test_the_worktree_of_a_run_that_goes_on_after_a_kill_stays(small: tuple[Bisection, list[str]]) -> None:
+    bisection, made = small
+    searched = bisection.commits(made[0], made[3])
+    experiment = searched.experiment(1)
+    searched.experiment(2)
+    store = Store.create(bisection.results / made[1][:12], {})
+    store.add([experiment])
+    assert claims.claim(store.job(experiment.id, repeat=1, attempt=1), executor="fake") is not None
+    runs = Runs(root=bisection.results, checkout=searched, executor=bisection, tell=bisection.said.append)
+    searched.close(keep=runs.going_on())
+    assert len(bisection.worktrees()) == 2
+    searched.close()
     assert len(bisection.worktrees()) == 1
 
 

@@ -53,8 +53,8 @@ def bisect(root: Path, checkout: Checkout, *, rules: Rules, executor: Executor, 
     """
     named = next(iter(rules.metrics), None)
     with folder.opened(root, {**checkout.searched(), "metric": named or "default"}), closing(checkout):
-        checkout.close()
         runs = Runs(root=root.absolute(), checkout=checkout, executor=executor, tell=tell)
+        checkout.close(keep=runs.going_on())
         judged = rules.of(runs.choose_metric(named))
         words = Words(candidates=checkout.candidates, noun=checkout.noun, metric=judged.metric, values=runs.values)
 

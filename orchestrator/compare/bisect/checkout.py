@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,8 +43,8 @@ class Checkout(Protocol):
         """Remove what `experiment` made. Results stay."""
         ...
 
-    def close(self) -> None:
-        """Remove what `experiment` made for any candidate, also in an earlier call that was interrupted."""
+    def close(self, *, keep: Collection[int] = ()) -> None:
+        """Remove what `experiment` made, also in an earlier call that was interrupted. `keep` has places whose runs go on."""
         ...
 
     def searched(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ the scenario file names are exceptions: they come from the user's working tree, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,9 +55,12 @@ class Commits:
         root = str(self.repository.root)
         return {"repository": root, "good": good, "bad": bad, "experiment": self.chosen.identity}
 
-    def close(self) -> None:
-        """Remove all worktrees of this bisection, also those that an interrupted call left behind."""
-        keys = {one.key for one in self.candidates}
+    def close(self, *, keep: Collection[int] = ()) -> None:
+        """Remove all worktrees of this bisection, also those that an interrupted call left behind.
+
+        A killed call may leave a run that goes on. Its worktree stays if its place is in `keep`.
+        """
+        keys = {one.key for place, one in enumerate(self.candidates) if place not in keep}
         for folder in self.worktrees.iterdir() if self.worktrees.is_dir() else ():
             if folder.name in keys:
                 self.repository.remove_worktree(folder)

@@ -20,7 +20,7 @@ from orchestrator.errors import OrchestratorError, ResultsError, SelectionError,
 from orchestrator.executors import Executor
 from orchestrator.files.printable_text import one_line
 from orchestrator.measure.metrics import show
-from orchestrator.records import Device, RunRecord, Status
+from orchestrator.records import Device, JobState, RunRecord, Status
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, is_due_again
 from orchestrator.results.folder import is_ours
@@ -188,6 +188,16 @@ class Runs:
                 f"note: the experiment runs {which} at both ends; if it imports a package of the repository, "
                 "the package must come from the folder of the scenario file, not from an installation"
             )
+
+    def going_on(self) -> frozenset[int]:
+        """Return the places of candidates with runs of a killed call that still go on."""
+        living = (JobState.RUNNING, JobState.SILENT)
+        stores = {at: store for at in range(self.last + 1) if (store := self.store(at))}
+        return frozenset(
+            at
+            for at, store in stores.items()
+            if any(run.state in living for name in store.ids() for run in store.runs(name))
+        )
 
     def values(self, at: int) -> list[float]:
         """Return the values of a candidate in the rounds that were measured."""

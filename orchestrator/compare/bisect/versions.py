@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Versions:
     def release(self, place: int) -> None:
         """Do nothing: the environment is in the cache, and other campaigns may use it, too."""
 
-    def close(self) -> None:
+    def close(self, *, keep: Collection[int] = ()) -> None:
         """Do nothing."""
 
     def searched(self) -> dict[str, str]:
