@@ -190,20 +190,12 @@ def bisect(
     from orchestrator import executors
     from orchestrator.compare import rules
     from orchestrator.compare.bisect import carry_out
-    from orchestrator.compare.bisect.chosen import chosen
-    from orchestrator.compare.bisect.commits import commits
-    from orchestrator.compare.bisect.versions import versions
 
     judged = rules.parse(metrics=words([metric] if metric else None))
-    experiment = chosen(_suite(scenarios, scenario), _only(scenario, cell), say=tell)
-    ends = (good, bad)
-    if "==" in good + bad:
-        between: Checkout = versions(ends, experiment)
-    else:
-        between = commits(scenarios, ends, repo=repo, results=results, chosen=experiment)
+    suite, selection = _suite(scenarios, scenario), _only(scenario, cell)
     done = carry_out.bisect(
         results,
-        between,
+        _between((good, bad), suite, selection, repo=repo, results=results),
         rules=judged,
         executor=executors.get("local"),
         say=tell if as_json else say,
@@ -216,6 +208,24 @@ def bisect(
     if done.page is not None:
         tell(f"wrote {done.page}")
     raise typer.Exit(done.exit_code)
+
+
+def _between(
+    ends: tuple[str, str], suite: Suite, selection: Selection, *, repo: Path | None, results: Path
+) -> Checkout:
+    """Return the commits, or the versions of a package, from the good end to the bad end."""
+    from orchestrator.compare.bisect import commits
+    from orchestrator.compare.bisect.chosen import chosen
+    from orchestrator.compare.bisect.versions import versions
+
+    if any("==" in end for end in ends):
+        if repo is not None:
+            raise SelectionError(f"--repo {repo} has no effect on versions of a package; leave it out")
+        return versions(ends, chosen(suite, selection, say=tell))
+    file = suite.document.file
+    repository = commits.repository(file, repo)
+    experiment = chosen(suite, selection, say=tell, folder=commits.folder_of(file, repository))
+    return commits.commits(repository, ends, file=file, results=results, chosen=experiment)
 
 
 def _suite(scenarios: Path, scenario: Sequence[str] | None) -> Suite:

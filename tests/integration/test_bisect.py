@@ -97,6 +97,7 @@ class Bisection:
         self.trained: list[Path] = []
         self.before: Callable[[Path], None] = lambda worktree: None
         self.most_runs = 1000
+        self.repo: Path | None = None
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
         """Run jobs as an executor does, until `most_runs` runs are made; then interrupt this process."""
@@ -116,13 +117,16 @@ class Bisection:
         )
 
     def commits(self, good: str, bad: str) -> commits.Commits:
-        experiment = chosen(load_suite(self.file), parse_selection(scenarios=("own",)), say=self.said.append)
-        return commits.commits(self.file, (good, bad), repo=None, results=self.results, chosen=experiment)
+        repository = commits.repository(self.file, self.repo)
+        folder, selection = commits.folder_of(self.file, repository), parse_selection(scenarios=("own",))
+        experiment = chosen(load_suite(self.file), selection, folder=folder, say=self.said.append)
+        return commits.commits(repository, (good, bad), file=self.file, results=self.results, chosen=experiment)
 
     def train(self, job: Job) -> RunRecord:
         experiment = Store(job.folder.results).experiment(job.experiment_id)
-        assert experiment.custom is not None and experiment.custom.folder is not None
-        folder = Path(experiment.custom.folder)
+        own = experiment.custom or experiment.script
+        assert own is not None and own.folder is not None
+        folder = Path(own.folder)
         self.before(folder)
         self.trained.append(folder)
         noise = random.Random(f"{folder.name} {job.repeat}").gauss(0, 0.015)
@@ -204,6 +208,17 @@ def test_the_scenario_file_and_the_data_of_the_working_tree_count_and_the_script
     assert places(result) == (0, 1) and result.found.probes == 0
     assert {folder.relative_to(folder.parents[1]) for folder in bisection.trained} == {Path("deep/inside")}
     assert bisection.file.read_text() == text and (bisection.file.parent / "model.py").read_text() == "edited = 1\n"
+
+
+def test_a_scenario_file_outside_of_the_repository_finds_its_script_in_the_top_folder_of_each_worktree(
+    tmp_path: Path,
+) -> None:
+    made = repository(tmp_path / "project", speeds((1, 1000.0), (1, 800.0)))
+    bisection = Bisection(tmp_path / "project")
+    bisection.file, bisection.repo = tmp_path / "mine.yaml", tmp_path / "project"
+    bisection.file.write_text("scenarios:\n- {name: own, script: train.py, device: cpu}\n")
+    assert places(bisection(made[0], made[1])) == (0, 1)
+    assert {folder.parent for folder in bisection.trained} == {bisection.results / "worktrees"}
 
 
 def test_hooks_of_the_repository_do_not_run(small: tuple[Bisection, list[str]]) -> None:

@@ -67,9 +67,14 @@ class Chosen:
         return experiments[self.index]
 
 
-def chosen(suite: Suite, selection: Selection, *, say: Callable[[str], None]) -> Chosen:
-    """Return the only experiment that a selection chooses. Raise SelectionError if it chooses none or several."""
+def chosen(suite: Suite, selection: Selection, *, say: Callable[[str], None], folder: Path | None = None) -> Chosen:
+    """Return the only experiment that a selection chooses. Raise SelectionError if it chooses none or several.
+
+    `folder` is the folder in which the paths of the scenario file are searched, instead of its own.
+    """
     suite, machine = _with_own_files(suite), this_machine()
+    if folder is not None:
+        suite = replace(suite, document=replace(suite.document, file=folder / suite.document.file.name))
     experiments = expand(suite, selection, machine).experiments
     if len(experiments) != 1:
         shown = ", ".join(one.id for one in experiments[:_MOST_IDS]) + (", …" if len(experiments) > _MOST_IDS else "")

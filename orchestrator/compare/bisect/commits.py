@@ -71,23 +71,29 @@ class Commits:
         return self.worktrees / self.candidates[place].key
 
 
-def commits(scenarios: Path, words: tuple[str, str], *, repo: Path | None, results: Path, chosen: Chosen) -> Commits:
+def repository(file: Path, repo: Path | None) -> Repository:
+    """Return the repository in the folder `repo`, or the repository of the scenario file."""
+    return Repository.of(repo or resolved(file.parent), option=f"--repo {repo}" if repo else str(file))
+
+
+def folder_of(file: Path, repository: Repository) -> Path:
+    """Return the folder in which the paths of a scenario file are searched.
+
+    It is the file's own folder, or the top folder of the repository if the file is outside of the repository.
+    """
+    own, root = resolved(file.parent), resolved(repository.root)
+    return own if own.is_relative_to(root) else root
+
+
+def commits(repository: Repository, words: tuple[str, str], *, file: Path, results: Path, chosen: Chosen) -> Commits:
     """Return the commits from good to bad, which `words` name. `results` is the folder of the bisection."""
-    folder = repo or resolved(scenarios).parent
-    repository = Repository.of(folder, option=f"--repo {repo}" if repo else str(scenarios))
     return Commits(
         repository=repository,
         candidates=_commits_between(repository, *words),
         chosen=chosen,
-        file=_place_in(repository, scenarios),
+        file=(folder_of(file, repository) / file.name).relative_to(resolved(repository.root)),
         worktrees=results.absolute() / WORKTREES,
     )
-
-
-def _place_in(repository: Repository, scenarios: Path) -> Path:
-    """Return the place of the scenario file in the repository. A file elsewhere counts as a file of the top folder."""
-    file, root = resolved(scenarios), resolved(repository.root)
-    return file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
 
 
 def _commits_between(repository: Repository, good: str, bad: str) -> tuple[Candidate, ...]:
