@@ -367,6 +367,34 @@ def test_the_first_slow_version_of_a_package_is_found(tmp_path: Path, monkeypatc
         searched("fast-lib==0.9", "fast-lib==1.5")
 
 
+def test_a_package_of_the_repository_is_installed_from_each_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNEBENCH_ENVIRONMENTS", str(tmp_path / "environments"))
+    made = repository(tmp_path / "project", speeds((1, 1000.0)))
+    folder, lib = tmp_path / "project", tmp_path / "project" / "lib"
+    for speed in (1000, 800):
+        packages.local_package(lib, "fast_lib", f"SPEED = {speed}\n")
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", f"A library of speed {speed}")
+        made.append(git(folder, "rev-parse", "HEAD"))
+    bisection = Bisection(folder)
+    text = PACKAGE_SCENARIOS.replace("[fast-lib], find_links: [wheels]", '["fast_lib @ ./lib"]')
+    bisection.file.write_text(text)
+
+    def import_it(job: Job) -> RunRecord:
+        experiment = Store(job.folder.results).experiment(job.experiment_id)
+        assert experiment.python is not None
+        speed = float(process.capture([experiment.python, "-c", "import fast_lib; print(fast_lib.SPEED)"], 60))
+        return ended(experiment, job.repeat, train_tokens_per_second=speed + 0.1 * (job.repeat % 3))
+
+    monkeypatch.setattr(bisection, "train", import_it)
+    result = bisection(made[1], made[2])
+    assert places(result) == (0, 1), result.lines()
+    packages.local_package(lib, "fast_lib", "SPEED = 1  # edited, and not committed\n")
+    assert bisection(made[1], made[2]).lines() == result.lines()
+
+
 # The command.
 
 

@@ -44,7 +44,8 @@ class Chosen:
         """A name for all that a bisection keeps the same. Files of a commit and installed packages are not a part of it."""
         python = None if self.experiment.environment else self.experiment.python
         same = replace(self.experiment, sources={}, environment=None, python=python)
-        asked = f"-{environments.digest(self.request)}" if self.request else ""
+        request = self.request and replace(self.request, folders=dict.fromkeys(self.request.folders, ""))
+        asked = f"-{environments.digest(request)}" if request else ""
         return f"{same.id.rpartition('-')[0]}-{Digester(perturbing(same.monitors)).digest(same)}{asked}"
 
     def at(self, suite: Suite) -> Experiment:

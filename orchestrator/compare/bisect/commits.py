@@ -17,7 +17,8 @@ from orchestrator.compare.bisect.folder import WORKTREES
 from orchestrator.compare.bisect.repository import Repository
 from orchestrator.errors import LaunchError, SelectionError
 from orchestrator.files.reading import resolved
-from orchestrator.records import Experiment
+from orchestrator.plan.config.environments import package_digest
+from orchestrator.records import EnvironmentRequest, Experiment
 
 
 @dataclass(kw_only=True)
@@ -42,8 +43,15 @@ class Commits:
                 self.repository.add_worktree(folder, self.candidates[place].name)
         except LaunchError as error:
             raise NotBuilt(f"it cannot be checked out: {error}") from error
-        suite = self.chosen.suite
-        return self.chosen.at(replace(suite, document=replace(suite.document, file=folder / self.file)))
+        suite, root = self.chosen.suite, resolved(self.repository.root)
+        requests = {name: _moved(one, root, folder) for name, one in suite.environments.requests.items()}
+        return self.chosen.at(
+            replace(
+                suite,
+                document=replace(suite.document, file=folder / self.file),
+                environments=replace(suite.environments, requests=requests),
+            )
+        )
 
     def release(self, place: int) -> None:
         if self._worktree(place).exists():
@@ -69,6 +77,20 @@ class Commits:
 
     def _worktree(self, place: int) -> Path:
         return self.worktrees / self.candidates[place].key
+
+
+def _moved(request: EnvironmentRequest, root: Path, worktree: Path) -> EnvironmentRequest:
+    """Return a request with the worktree's local packages instead of those of the repository's folder `root`."""
+    own = {path: resolved(Path(path)) for path in request.folders}
+    moved = {path: str(worktree / place.relative_to(root)) for path, place in own.items() if place.is_relative_to(root)}
+
+    def line(text: str) -> str:
+        name, scheme, path = text.rpartition("file://")
+        return f"{name}{scheme}{moved.get(path, path)}"
+
+    kept = {path: digest for path, digest in request.folders.items() if path not in moved}
+    new = {path: package_digest(Path(path)) for path in moved.values()}
+    return replace(request, requirements=tuple(map(line, request.requirements)), folders={**kept, **new})
 
 
 def repository(file: Path, repo: Path | None) -> Repository:

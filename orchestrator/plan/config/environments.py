@@ -141,7 +141,7 @@ class _Lines:
             folder = _absolute(found["path"], base)
             if not os.path.isdir(folder) and not os.path.isfile(folder):
                 self._refuse(f"{line!r}: there is no {folder}; correct the path", path, place)
-            self.folders[folder] = _digest(Path(folder))
+            self.folders[folder] = package_digest(Path(folder))
             return f"{found['name']}file://{folder}" if found["name"] else folder
         try:
             Requirement(line)
@@ -172,7 +172,7 @@ def _interpreter(python: str | None, document: Document, path: YamlPath) -> str 
     raise ConfigError([document.problem(path, message)])
 
 
-def _digest(place: Path) -> str:
+def package_digest(place: Path) -> str:
     """Return twelve digits of the content of a local package: a wheel, or a folder without caches, builds and hidden files."""
     total = hashlib.sha256()
     if place.is_file():
