@@ -62,13 +62,14 @@ def watching(scenario: Scenario, trainer: Trainer) -> Found:
             yield ("monitors", index), " ".join([message, *monitors.load_problems()])
     if TRACKERS.issubset(scenario.monitors):
         yield ("monitors",), "hf_memory and hf_memory_native measure the same number; keep one of them"
-    if scenario.measure is not None and not trainer.instrumented and scenario.steps is None:
+    measures = trainer.instrumented or trainer.steps is not None
+    if scenario.measure is not None and not measures and scenario.steps is None:
         yield (
             ("measure",),
             f"trainer {trainer.name!r} reports no steps, so 'measure:' has no effect; write 'steps: stdout' if the command "
             "prints its steps, or remove 'measure:'",
         )
-    if scenario.steps is not None and trainer.instrumented and trainer.name != "script":
+    if scenario.steps is not None and measures and trainer.name != "script":
         yield ("steps",), f"trainer {trainer.name!r} measures its steps itself; remove 'steps:'"
     if scenario.env.get(PERIOD_VARIABLE) is not None:
         message = f"{PERIOD_VARIABLE} configures the sampler, not the training; set it in the shell that runs tunebench"

@@ -50,6 +50,14 @@ def wrong_anywhere(experiment: Experiment, trainer: Trainer, requested: Device) 
         reason = _no_steps(str(experiment.arguments["max_steps"]))
         if reason is not None:
             return reason
+    if trainer.device and requested is not Device.AUTO and trainer.device is not experiment.device:
+        text = f"trainer {trainer.name} works only on {trainer.device}, and device is {experiment.device}"
+        return Reason(kind="trainer_needs_device", text=text)
+    return trainer.problem(experiment) or _unfit_framework(experiment, trainer, requested)
+
+
+def _unfit_framework(experiment: Experiment, trainer: Trainer, requested: Device) -> Reason | None:
+    """Return the reason why the experiment's framework configuration cannot run on any machine, or None."""
     framework = experiment.framework
     if framework is None:
         return None
@@ -145,6 +153,7 @@ def cannot_run_here(
         or _no_plugin_file(experiment.framework)
         or _no_files(experiment, trainer)
         or _no_gpu(experiment, machine)
+        or _no_device(experiment, trainer)
         or _no_package(experiment, trainer, machine)
     )
 
@@ -212,6 +221,14 @@ def _no_gpu(experiment: Experiment, machine: Machine) -> Reason | None:
         text = f"framework configuration {framework.name!r} works only on {framework.device}"
         return Reason(kind="no_gpu", text=text)
     return None
+
+
+def _no_device(experiment: Experiment, trainer: Trainer) -> Reason | None:
+    """Return a reason if the trainer works only on GPUs, and `device: auto` found too few."""
+    if trainer.device is None or trainer.device is experiment.device:
+        return None
+    text = f"trainer {trainer.name} works only on {trainer.device}, and too few NVIDIA GPUs are visible"
+    return Reason(kind="no_gpu", text=text)
 
 
 def _no_package(experiment: Experiment, trainer: Trainer, machine: Machine) -> Reason | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.entry_points import Registry
-from orchestrator.trainers.custom import Custom
+from orchestrator.trainers.external.custom import Custom
+from orchestrator.trainers.external.thunder import Thunder
 from orchestrator.trainers.fms_hf_tuning import FmsHfTuning
 from orchestrator.trainers.huggingface import HuggingFace
 from orchestrator.trainers.script import OwnScript
@@ -20,6 +21,7 @@ TRAINERS: Mapping[str, Trainer] = {
     "trl": Trl(),
     "script": OwnScript(),
     "custom": Custom(),
+    "thunder": Thunder(),
 }
 
 _REGISTRY = Registry(kind=Trainer, group="tunebench.trainers", ours=TRAINERS)

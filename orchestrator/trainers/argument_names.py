@@ -183,3 +183,10 @@ TRL = _table(
     _dropped("response_template", "trl computes the loss on the whole text of a row"),
     _dropped("response_field", "trl computes the loss on the whole text of a row"),
 )
+
+# The names of Thunder's benchmark pass unchanged.
+THUNDER = _table(
+    _dropped("model_name", "the model is model_name_or_path"),
+    _dropped("json_path", "every run writes into its own folder"),
+    _dropped("return_metrics_as_json", "the metrics are always written"),
+)

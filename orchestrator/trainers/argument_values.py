@@ -2,11 +2,11 @@
 
 The names and types are in `argument_types.json`. This file is made from four sources: TrainingArguments of transformers, the
 built-in trainer's own arguments, trl, and the configuration classes of common models. `tests/integration/test_values_table.py`
-writes the file and compares it with the installed packages. The names of older versions and of fms-hf-tuning are added to the file
-by hand. The built-in trainer accepts only known names and `model_config.NAME`. The NAME is not checked; it becomes a field of the
-model's configuration. The lists for trl and fms_hf_tuning may be incomplete, so for these trainers only an obvious typing error is
-a mistake. All remaining trainers accept any name. A user's script most likely passes its arguments to the Trainer, so a likely
-typing error gives a note.
+writes the file and compares it with the installed packages. The names of older versions, of fms-hf-tuning and of Thunder are added
+to the file by hand. The built-in trainer accepts only known names and `model_config.NAME`. The NAME is not checked; it becomes a
+field of the model's configuration. The lists for trl, fms_hf_tuning and thunder may be incomplete, so for these trainers only an
+obvious typing error is a mistake. All remaining trainers accept any name. A user's script most likely passes its arguments to the
+Trainer, so a likely typing error gives a note.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _OWN_NAMES = {
     "huggingface": ("built-in trainer", "earlier transformers", "model configurations"),
     "trl": ("trl", "earlier transformers"),
     "fms_hf_tuning": ("fms_hf_tuning", "trl", "earlier transformers"),
+    "thunder": ("thunder",),
 }
+# Trainers without the Trainer's arguments. Each has a part of the file with the types of its own arguments.
+_WITH_OWN_TYPES = ("thunder",)
 _SHORTEST_SLIP = 4  # any shorter name is one typing error away from `r` or another short name
 _SHORTEST_SLIP_IN_SCRIPT = 6  # a script may have its own `speed`, which is similar to the Trainer's `seed`
 
@@ -65,11 +68,14 @@ def wrong(name: str, value: Text, trainer: str) -> str | None:
     own = trainer == "huggingface"
     if isinstance(value, tuple) and len(value) == 1:  # on the command line, such a list is the same as its item
         return wrong(name, value[0], trainer)
+    if trainer in _WITH_OWN_TYPES:
+        return _mismatch(types(trainer).get(name), value, own=False)
     if trainer not in ON_TRAINING_ARGUMENTS or value == "None":
         return None
     if value == () and not own:  # a flag without a value means yes for other trainers
         return None
-    return _expected(name, value, own=own)
+    kind = types("Trainer").get(name) or (types("built-in trainer").get(name) if own else None)
+    return _mismatch(kind, value, own=own)
 
 
 def unlikely(name: str, value: Text, trainer: str) -> str | None:
@@ -78,12 +84,11 @@ def unlikely(name: str, value: Text, trainer: str) -> str | None:
     Only numbers and yes/no values are checked.
     """
     kind = types("Trainer").get(name) if trainer == SCRIPT and isinstance(value, str) and value != "None" else None
-    return _expected(name, value, own=False) if kind in (WHOLE, NUMBER, TRUTH) else None
+    return _mismatch(kind, value, own=False) if kind in (WHOLE, NUMBER, TRUTH) else None
 
 
-def _expected(name: str, value: Text, *, own: bool) -> str | None:
-    """Return a description of the allowed values if the argument does not accept this value, else None."""
-    kind = types("Trainer").get(name) or (types("built-in trainer").get(name) if own else None)
+def _mismatch(kind: str | list[str] | None, value: Text, *, own: bool) -> str | None:
+    """Return a description of the allowed values if an argument of this kind does not accept this value, else None."""
     if isinstance(kind, list):
         return None if value in kind else f"one of {', '.join(kind)}"
     if kind == TRUTH:
@@ -132,7 +137,8 @@ def names(trainer: str) -> frozenset[str]:
     """Return the known names of a trainer's arguments."""
     lists = (_file()[part] for part in _OWN_NAMES[trainer])
     parts = (part.split() if isinstance(part, str) else part for part in lists)
-    return frozenset(types("Trainer")).union(*parts)
+    of_the_trainer = () if trainer in _WITH_OWN_TYPES else types("Trainer")
+    return frozenset(of_the_trainer).union(*parts)
 
 
 def _one_slip(word: str, known: str) -> bool:
@@ -154,7 +160,7 @@ def known(arguments: Collection[str]) -> list[str]:
 
 @cache
 def _names() -> frozenset[str]:
-    return frozenset({*types("Trainer"), *types("built-in trainer")})
+    return frozenset(name for part in ("Trainer", "built-in trainer", *_WITH_OWN_TYPES) for name in types(part))
 
 
 def _is_number(value: Text, *, whole: bool) -> bool:

@@ -6,14 +6,21 @@ Tunebench's trainers are modules of this package, and its `__init__` is their re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
-from orchestrator.records import Experiment, Measurement, Text
+from orchestrator.records import Device, Experiment, Measurement, Reason, StepSource, Text
 
 NOTHING: Mapping[str, Text] = MappingProxyType({})
+# Turns a line of stdout into a line of `steps: stdout`. Of a line without a step, it may return anything that is not a step.
+StepReader = Callable[[bytes], bytes]
+
+
+def as_printed(line: bytes) -> bytes:
+    """Return the line: the program prints its steps as `steps: stdout` requires."""
+    return line
 
 
 @runtime_checkable
@@ -24,7 +31,8 @@ class Trainer(Protocol):
     which writes the worker files. `data_form` is the form of prepared data that the trainer reads: `tokens`, `text`, or None if it
     has its own data. `base_arguments` are the trainer's defaults; `defaults.yaml` overrides them. A trainer with the built-in
     trainer's arguments sets `takes_defaults` and gets `defaults.yaml`. Any other trainer gets defaults only if `--defaults` names a
-    file. A trainer that sets `builds_models` can build the models named `config:NAME`, which are in no folder and on no hub.
+    file. A trainer that sets `builds_models` can build the models named `config:NAME`, which are in no folder and on no hub. A
+    trainer that works only on one `device` names it. `steps` says how a program without the instrument reports its steps.
     """
 
     name: str
@@ -34,6 +42,8 @@ class Trainer(Protocol):
     builds_models: bool = True
     takes_defaults: bool = True
     base_arguments: Mapping[str, Text] = NOTHING
+    device: Device | None = None
+    steps: StepSource | None = None
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:
         """Return the experiment's arguments, with two arguments of the run: the data and the output folder."""
@@ -46,6 +56,14 @@ class Trainer(Protocol):
     def metrics(self, run_dir: Path) -> list[Measurement]:
         """Return the numbers of an ended run from the run's folder. A number that cannot be read is left out or None."""
         ...
+
+    def problem(self, experiment: Experiment) -> Reason | None:
+        """Return the reason why the trainer would refuse this experiment on any machine, or None. The plan skips such a cell."""
+        return None
+
+    def step_reader(self, experiment: Experiment) -> StepReader:
+        """Return the function that reads a line of stdout, for a program that prints its steps in a form of its own."""
+        return as_printed
 
     def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:
         """Return the packages that a run with these arguments needs: `requires`, and more packages for some arguments."""

@@ -15,7 +15,7 @@ from orchestrator.records import CustomCommand, MetricSource, RunRecord, Status,
 from orchestrator.results import claims
 from orchestrator.results.store import Store
 from orchestrator.run.run_one import run_one
-from orchestrator.trainers import custom
+from orchestrator.trainers.external import custom
 
 
 def carried_out(folder: Path, code: str, *, results: str = "stdout", metrics: Any, **fields: Any) -> RunRecord:

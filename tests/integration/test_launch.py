@@ -19,7 +19,7 @@ from factories.results import experiment
 from orchestrator.machine.child_environment import child_environment
 from orchestrator.plan.command import build_command
 from orchestrator.records import CustomCommand, Experiment, MetricSource
-from orchestrator.trainers import custom
+from orchestrator.trainers.external import custom
 
 ASK = """
 import json, os, sys

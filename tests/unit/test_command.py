@@ -17,7 +17,7 @@ from orchestrator.plan import command as launcher
 from orchestrator.plan.command import parallelism
 from orchestrator.plan.command.parallelism import CONTEXT, REPLICAS
 from orchestrator.plan.config.accelerate_file import merged
-from orchestrator.records import Command, CustomCommand, Device, Experiment, Framework, Measure, Script
+from orchestrator.records import Command, CustomCommand, Device, Experiment, Framework, Measure, Script, StepSource
 from orchestrator.trainers.instrumented import FILE_NAME, single_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,6 +105,18 @@ CASES: Mapping[str, dict[str, Any]] = {
         "script": Script(module="pkg.train", words=("rows.jsonl",), cwd="scenario", folder="/srv/scenarios"),
         "arguments": {},
     },
+    "thunder-2": {
+        "trainer": "thunder",
+        "model": "Llama-3.2-1B",
+        "num_gpus": 2,
+        "steps": StepSource.STDOUT,
+        "arguments": {
+            "model_name_or_path": "Llama-3.2-1B",
+            "compile": "dynamo_thunder",
+            "distributed_mode": "fsdp",
+            "checkpoint_activations": "True",
+        },
+    },
     "custom-direct": {
         "trainer": "custom",
         "custom": CustomCommand(command=("{python}", "-m", "x", "{target_modules}", "{gpus}:{port}"), launcher="none"),
@@ -120,7 +132,7 @@ def test_command(case: str, golden: Callable[[str, str], None]) -> None:
 def test_the_instrument_lies_beside_the_command_of_whoever_runs_under_it() -> None:
     for case, changes in CASES.items():
         command = build(experiment(**changes))
-        written = None if case.startswith("custom") else single_file()
+        written = None if case.startswith(("custom", "thunder")) else single_file()
         assert command.files.get(FILE_NAME) == written
         assert (f"/r/run/{FILE_NAME}" in command.argv) == (written is not None)
 

@@ -11,7 +11,8 @@ from factories import results
 from factories.cases import cases
 
 from orchestrator.records import CustomCommand, Experiment, MetricSource, dump
-from orchestrator.trainers import custom, units
+from orchestrator.trainers import units
+from orchestrator.trainers.external import custom
 
 
 def experiment(*command: str, **changes: Any) -> Experiment:

@@ -12,7 +12,7 @@ from orchestrator.measure import gpu_timeline
 from orchestrator.measure.steps import StepLines
 from orchestrator.plan.config.argument_text import shown
 from orchestrator.records import CustomCommand, MetricSource
-from orchestrator.trainers import custom
+from orchestrator.trainers.external import custom
 from orchestrator.workers.instrument.instrument import LONGEST_TEXT, whole_lines, whole_words
 
 SECRET = "Tr0ub4dor-and-3xtra-Horse9"

@@ -16,7 +16,7 @@ from orchestrator.plan.identity.sources import changed
 from orchestrator.records import CustomCommand, RunFolder
 from orchestrator.run import run_one
 from orchestrator.run.data_preparation import damage
-from orchestrator.trainers.custom import Custom
+from orchestrator.trainers.external.custom import Custom
 
 pytestmark = pytest.mark.timeout(20)
 

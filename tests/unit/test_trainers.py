@@ -16,7 +16,7 @@ from orchestrator.trainers import Trainer, instrumented
 
 
 def test_every_trainer_of_ours_is_a_trainer_of_its_name() -> None:
-    assert tuple(trainers.TRAINERS) == ("huggingface", "fms_hf_tuning", "trl", "script", "custom")
+    assert tuple(trainers.TRAINERS) == ("huggingface", "fms_hf_tuning", "trl", "script", "custom", "thunder")
     for name, trainer in trainers.TRAINERS.items():
         assert isinstance(trainer, Trainer)
         assert trainer.name == name

@@ -27,6 +27,7 @@ from orchestrator.measure.steps import StepLines, recompilations
 from orchestrator.monitors import nvidia_smi
 from orchestrator.plan.command.parallelism import context_size
 from orchestrator.records import Experiment, RunFolder, StepSource
+from orchestrator.trainers.trainer import StepReader, as_printed
 
 # The speed is computed from at most this number of steps.
 LAST_STEPS = 10
@@ -78,7 +79,8 @@ def look(run_dir: Path, experiment: Experiment) -> Activity:
     folder = RunFolder(run_dir)
     printed = experiment.steps is StepSource.STDOUT
     files = [folder.stdout] if printed else [folder.steps(rank) for rank in range(experiment.num_gpus)]
-    ranks = [_lines(file, printed=printed) for file in files]
+    printed_as = _step_reader(experiment) if printed else None
+    ranks = [_lines(file, printed_as) for file in files]
     first = ranks[0] if ranks else None
     if first is None or (printed and not first.steps):
         return Activity(phase=_phase_without_steps(folder, experiment), memory_bytes=_memory(run_dir, experiment))
@@ -102,6 +104,13 @@ def look(run_dir: Path, experiment: Experiment) -> Activity:
         widths_vary=recompilations.widths_vary(recompiled),
         problem=None if damaged is None else f"{files[damaged]}: some lines are not JSON",
     )
+
+
+def _step_reader(experiment: Experiment) -> StepReader:
+    try:
+        return trainers.get(experiment.trainer).step_reader(experiment)
+    except SelectionError:  # a trainer of another package, which is not installed here
+        return as_printed
 
 
 def planned_steps(experiment: Experiment) -> int | None:
@@ -156,19 +165,22 @@ class _Lines:
     damaged: bool
 
 
-def _lines(path: Path, *, printed: bool) -> _Lines | None:
-    """Return the end of a step file. `printed`: the trainer printed its steps there. Return None without the file."""
+def _lines(path: Path, printed_as: StepReader | None) -> _Lines | None:
+    """Return the end of a step file, or None without the file. `printed_as` reads the lines of a trainer that prints its steps."""
     try:
         seen = os.stat(path)
     except OSError:
         return None
-    return _read_lines(path, seen.st_size, seen.st_mtime_ns, printed=printed)
+    return _read_lines(path, seen.st_size, seen.st_mtime_ns, printed_as)
 
 
 @lru_cache(maxsize=256)
-def _read_lines(path: Path, _size: int, _changed_ns: int, *, printed: bool) -> _Lines:
+def _read_lines(path: Path, _size: int, _changed_ns: int, printed_as: StepReader | None) -> _Lines:
     tail = _tail(path, _STEP_TAIL_BYTES)
-    lines = StepLines().feed(b"".join(line + b"\n" for line in tail)) if printed else [*map(_object, tail)]
+    if printed_as is None:
+        lines = [*map(_object, tail)]
+    else:
+        lines = [*StepLines(translate=printed_as).feed(b"".join(line + b"\n" for line in tail))]
     whole = [line for line in lines if line is not None]
     losses = [line["loss"] for line in whole if _is_number(line.get("loss"))]
     steps = [line for line in whole if _is_number(line.get("s")) and isinstance(line.get("step"), int)]

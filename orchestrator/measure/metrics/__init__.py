@@ -16,7 +16,7 @@ __all__ = ["DASH", "FACTS", "METRICS", "MIB", "ONE_RUN_EFFECT", "SETTINGS", "Dir
 __all__ += ["Where", "columns", "metric", "show"]
 
 _GROUPS = (
-    *(speed.SPEED, trainer.FINAL, relative.RELATIVE, work.COMPARISON, memory.MEMORY),
+    *(speed.SPEED, trainer.FINAL, trainer.REPORTED, relative.RELATIVE, work.COMPARISON, memory.MEMORY),
     *(trainer.MEMORY, gpu.GPU, work.WORK, model.MODEL),
 )
 

@@ -27,7 +27,7 @@ MEMORY = (
         "peak_allocated_bytes",
         "peak alloc",
         "Highest memory that tensors held at any time.",
-        leaves_out=_RESERVE,
+        leaves_out=f"{_RESERVE} With trainer thunder also ranks other than 0.",
         where=Where.FIRST | Where.PAGE | Where.COMPARED,
         order=140,
     ),

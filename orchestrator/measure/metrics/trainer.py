@@ -1,4 +1,4 @@
-"""Columns that the Trainer itself reports at the end of a run, and columns of its memory tracker."""
+"""Columns that the Trainer or another training program reports at the end of a run, and columns of the Trainer's memory tracker."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from orchestrator.measure.metrics.metric import Direction, Judged, Metric, Show,
 
 _final = partial(Metric, source="final metrics of the Trainer")
 _speed = partial(_final, direction=Direction.HIGHER)
+_reported = partial(
+    Metric,
+    source="results file of the training program (trainer thunder)",
+    leaves_out="Iterations before the program's own warm-up ended, and the steady state that Tunebench finds.",
+    where=Where.FILES,
+)
 _memory = partial(
     Metric,
     source="memory tracker of the Trainer (skip_memory_metrics: False)",
@@ -107,6 +113,43 @@ FINAL = (
         unit="tokens, all devices",
         show=Show.COUNT,
         leaves_out="Whether padding is included depends on include_num_input_tokens_seen.",
+    ),
+)
+
+REPORTED = (
+    _reported(
+        "reported_step_time_s",
+        "own step time",
+        "Mean time of an optimizer step, as the program computes it.",
+        unit="s",
+        direction=Direction.LOWER,
+        show=Show.SECONDS,
+    ),
+    _reported(
+        "reported_tokens_per_s",
+        "own tok/s",
+        "Tokens per second, as the program computes them.",
+        unit="tokens/s, all devices",
+        direction=Direction.HIGHER,
+    ),
+    _reported(
+        "reported_tflops_per_s_per_gpu",
+        "own TFLOP/s/GPU",
+        "Operations of the model per second and GPU, as the program counts them.",
+        unit="TFLOP/s per device",
+        direction=Direction.HIGHER,
+    ),
+    _reported(
+        "saved_for_backward_bytes",
+        "saved tensors",
+        "Size of the tensors that the forward pass saves for the backward pass.",
+        unit="bytes",
+        direction=Direction.LOWER,
+        show=Show.BYTES,
+        judged=Judged.TOLERANCE,
+        leaves_out="Ranks other than 0. If the model is compiled into several graphs, only the last graph counts.",
+        where=Where.FILES | Where.COMPARED,
+        order=155,
     ),
 )
 

@@ -157,11 +157,16 @@ class StepLines:
     `moment` turns a reading into seconds since the epoch, or into None if the clock is unknown. Lines with a mistake are left
     out, and `note` counts them. A step number that does not exceed the previous number is a mistake. After a second such
     mistake, no further line is read, and `problem` says so. If other text comes before the JSON, the line is a mistake only if
-    the JSON is a step that was not read yet: other programs' logs may mention a step.
+    the JSON is a step that was not read yet: other programs' logs may mention a step. `translate` turns each line of a program
+    with a form of its own into this form.
     """
 
-    def __init__(self, moment: Callable[[float], float | None] = lambda reading: None) -> None:
-        self.moment = moment
+    def __init__(
+        self,
+        moment: Callable[[float], float | None] = lambda reading: None,
+        translate: Callable[[bytes], bytes] = lambda line: line,
+    ) -> None:
+        self.moment, self.translate = moment, translate
         self.problem: str | None = None
         self.found = self.missing = self.wrong = self.untimed = 0
         self._mistake, self._backward = "", False
@@ -174,7 +179,7 @@ class StepLines:
         *lines, rest = (self._rest + piece).split(b"\n")
         # Of a line that is too long, only a part is kept. This part is still too long, so the line is left out.
         self._rest = _last_state(rest)[: LONGEST_LINE + 1]
-        steps = (self._read(_last_state(line).rstrip()) for line in lines)
+        steps = (self._read(self.translate(_last_state(line).rstrip())) for line in lines)
         return [step for step in steps if step is not None]
 
     @property

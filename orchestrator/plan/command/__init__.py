@@ -22,7 +22,8 @@ from orchestrator.plan.command import parallelism
 from orchestrator.plan.command.parallelism import FSDP, MESH, distributed_type
 from orchestrator.records import Command, Device, Experiment, Reason
 from orchestrator.records.run_folder import OUTPUT, WORK, path_text
-from orchestrator.trainers import argument_names, custom, instrumented
+from orchestrator.trainers import argument_names, instrumented
+from orchestrator.trainers.external import custom
 
 CONFIG_NAME = "accelerate.yaml"
 

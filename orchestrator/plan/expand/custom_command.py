@@ -15,7 +15,7 @@ from orchestrator.plan.checks import Found
 from orchestrator.plan.config import Scenario
 from orchestrator.plan.config.argument_text import as_yaml
 from orchestrator.records import Text
-from orchestrator.trainers.custom import PROVIDED, placeholders
+from orchestrator.trainers.external.custom import PROVIDED, placeholders
 from orchestrator.trainers.units import wrong_unit
 
 

@@ -65,9 +65,7 @@ from orchestrator.trainers import Trainer
 from orchestrator.trainers import get as get_trainer
 
 # Keys of a scenario that are fields of each of its experiments.
-_AS_WRITTEN = (
-    *("monitors", "steps", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),
-)
+_AS_WRITTEN = (*("monitors", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),)
 
 
 class Expansion:
@@ -217,6 +215,7 @@ class Expansion:
             "custom": self.custom,
             "measure": measure.record() if measure else None,
             "baseline": self.layers.references(self.scenario.baseline),
+            "steps": self.scenario.steps or self.trainer.steps,
             **self.scenario.how_often(),
             **{name: getattr(self.scenario, name) for name in _AS_WRITTEN},
         }

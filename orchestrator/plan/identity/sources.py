@@ -31,7 +31,7 @@ from typing import NamedTuple
 from orchestrator.files import content
 from orchestrator.plan.identity.imports import Imports, is_inside, run_as_module
 from orchestrator.records import Experiment
-from orchestrator.trainers.custom import Custom
+from orchestrator.trainers.external.custom import Custom
 from orchestrator.trainers.instrumented import flags
 
 UNREADABLE = "unreadable"

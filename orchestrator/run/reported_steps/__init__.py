@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator import trainers
 from orchestrator.files import reading, writing
 from orchestrator.files.package import STEPS_MODULE
 from orchestrator.measure import steps
@@ -40,7 +41,7 @@ class ReportedSteps:
 
     def __init__(self, experiment: Experiment, source: StepSource, folder: RunFolder) -> None:
         self.experiment, self.source, self.folder = experiment, source, folder
-        self.lines = StepLines(self._moment)
+        self.lines = StepLines(self._moment, trainers.get(experiment.trainer).step_reader(experiment))
         self.ending = EarlyEnd(experiment.measure) if experiment.measure else None
         self.began, self.began_monotonic = time.time(), time.monotonic()
         self.place, self.rest, self.lost = 0, b"", ""

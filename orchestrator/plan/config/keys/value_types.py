@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from orchestrator.plan.config.argument_text import as_yaml
-from orchestrator.trainers.custom import leads_outside
+from orchestrator.trainers.external.custom import leads_outside
 
 JOIN = "+"  # between the short names of a combination
 Comparison = tuple[Callable[[float, float], bool], float]

@@ -38,7 +38,8 @@ from orchestrator.records import (
     as_items,
     load,
 )
-from orchestrator.trainers import instrumented, log_search
+from orchestrator.trainers import instrumented
+from orchestrator.trainers.external import log_search
 from orchestrator.trainers.trainer import Trainer
 from orchestrator.trainers.units import to_base, unit_of
 
