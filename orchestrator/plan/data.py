@@ -192,6 +192,15 @@ def local_model(name: str, base: Path) -> str:
     return str(folder) if folder is not None and (folder / "config.json").is_file() else name
 
 
+def with_local_data(arguments: dict[str, Text], base: Path) -> None:
+    """Make the path of a local data set absolute, because each run has its own working folder."""
+    for name in OWN_DATA:
+        given = arguments.get(name)
+        local = find_local(given, base) if isinstance(given, str) else None
+        if local is not None:
+            arguments[name] = str(local)
+
+
 def missing_model(name: str) -> str | None:
     """Return a sentence if a name is clearly a path but there is no model at this path."""
     if not name.startswith(_PATH_STARTS) or os.path.isfile(os.path.join(name, "config.json")):

@@ -11,7 +11,7 @@ from orchestrator.trainers.fms_hf_tuning import FmsHfTuning
 from orchestrator.trainers.huggingface import HuggingFace
 from orchestrator.trainers.script import OwnScript
 from orchestrator.trainers.trainer import Trainer
-from orchestrator.trainers.trl import Trl
+from orchestrator.trainers.trl import Trl, TrlDpo
 
 __all__ = ["TRAINERS", "Trainer", "get", "known", "load_problems"]
 
@@ -19,6 +19,7 @@ TRAINERS: Mapping[str, Trainer] = {
     "huggingface": HuggingFace(),
     "fms_hf_tuning": FmsHfTuning(),
     "trl": Trl(),
+    "trl_dpo": TrlDpo(),
     "script": OwnScript(),
     "custom": Custom(),
     "thunder": Thunder(),

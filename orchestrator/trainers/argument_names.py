@@ -184,6 +184,9 @@ TRL = _table(
     _dropped("response_field", "trl computes the loss on the whole text of a row"),
 )
 
+# defaults.yaml says that rows are not packed, and DPO never packs them.
+TRL_DPO = {**TRL, **_table(_by_value("packing", {"False": {}}))}
+
 # The names of Thunder's benchmark pass unchanged.
 THUNDER = _table(
     _dropped("model_name", "the model is model_name_or_path"),

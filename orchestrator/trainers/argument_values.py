@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from orchestrator.records import Text
 
 TYPES_FILE = Path(__file__).with_name("argument_types.json")
-ON_TRAINING_ARGUMENTS = ("huggingface", "trl", "fms_hf_tuning")
+ON_TRAINING_ARGUMENTS = ("huggingface", "trl", "trl_dpo", "fms_hf_tuning")
 SCRIPT = "script"
 WHOLE, NUMBER, TRUTH, ANY = "a whole number", "a number", "true or false", "any"
 YES, NO = ("true", "yes", "on"), ("false", "no", "off")
@@ -31,6 +31,7 @@ MODEL_CONFIG = "model_config."  # the rest of such a name is a field of the mode
 _OWN_NAMES = {
     "huggingface": ("built-in trainer", "earlier transformers", "model configurations"),
     "trl": ("trl", "earlier transformers"),
+    "trl_dpo": ("trl_dpo", "earlier transformers"),
     "fms_hf_tuning": ("fms_hf_tuning", "trl", "earlier transformers"),
     "thunder": ("thunder",),
 }

@@ -89,12 +89,12 @@ def configuration_fields() -> set[str]:
     return {name for name in found if not name.startswith("_")} - {"model_type", "transformers_version"}
 
 
-def arguments_of_trl() -> set[str]:
-    """Return the arguments of trl's script that the Trainer does not have."""
+def arguments_of_trl(config: str) -> set[str]:
+    """Return the arguments of trl's script with this configuration that the Trainer does not have."""
     import transformers
 
     trl = pytest.importorskip("trl")
-    classes = (trl.SFTConfig, trl.ModelConfig, trl.ScriptArguments)
+    classes = (getattr(trl, config), trl.ModelConfig, trl.ScriptArguments)
     names = {field.name for one in classes for field in dataclasses.fields(one)}
     return names - {*kinds(transformers.TrainingArguments)}
 
@@ -110,7 +110,8 @@ def test_the_file_is_made_from_transformers_and_the_built_in_trainer(
         "built-in trainer": {**kinds(Own), **{name: list(words) for name, words in CHOICES.items()}},
         "short names": SHORT_NAMES,
         "model configurations": " ".join(sorted(configuration_fields())),
-        "trl": " ".join(sorted(arguments_of_trl())),
+        "trl": " ".join(sorted(arguments_of_trl("SFTConfig"))),
+        "trl_dpo": " ".join(sorted(arguments_of_trl("DPOConfig") | {"datasets"})),
         **{part: held[part] for part in KEPT},
     }
     if request.config.getoption("--accept") or held["transformers"] == transformers.__version__:

@@ -75,6 +75,11 @@ CASES: Mapping[str, dict[str, Any]] = {
         "framework": Framework(name="foak", digest="0", plugin_file="/conf/foak.yaml"),
     },
     "trl-1": {"trainer": "trl"},
+    "trl_dpo-1": {
+        "trainer": "trl_dpo",
+        "arguments": {"dataset_name": "/data/preferences", "beta": "0.1"},
+        "data_path": None,
+    },
     "nodes-cuda-2x4": {"num_gpus": 8, "num_nodes": 2},
     "nodes-cpu-2x1": {"num_gpus": 2, "num_nodes": 2, "device": Device.CPU},
     "nodes-fsdp-2x4": {"num_gpus": 8, "num_nodes": 2, "accelerate": FSDP},

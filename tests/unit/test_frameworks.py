@@ -101,7 +101,8 @@ def test_shipped_configurations_with_arguments_name_the_trainers_that_take_the_d
     (tmp_path / "scenarios.yaml").write_text(CUSTOM)
     sources = load_suite(tmp_path / "scenarios.yaml").frameworks.values()
     named = {source.trainers for source in sources if source.framework.arguments}
-    assert named == {("huggingface", "trl", "fms_hf_tuning")}
+    of_texts = ("huggingface", "trl", "fms_hf_tuning")  # a preference is not packed
+    assert named == {of_texts, ("huggingface", "trl", "trl_dpo", "fms_hf_tuning")}
     assert {source.trainers for source in sources if not source.framework.arguments} == {None}
 
 

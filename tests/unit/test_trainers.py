@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from factories.cases import cases
+from test_argument_values import planned
 
 from orchestrator import trainers
 from orchestrator.records import Text
@@ -16,7 +17,7 @@ from orchestrator.trainers import Trainer, instrumented
 
 
 def test_every_trainer_of_ours_is_a_trainer_of_its_name() -> None:
-    assert tuple(trainers.TRAINERS) == ("huggingface", "fms_hf_tuning", "trl", "script", "custom", "thunder")
+    assert tuple(trainers.TRAINERS) == ("huggingface", "fms_hf_tuning", "trl", "trl_dpo", "script", "custom", "thunder")
     for name, trainer in trainers.TRAINERS.items():
         assert isinstance(trainer, Trainer)
         assert trainer.name == name
@@ -76,6 +77,37 @@ def test_trl_gets_its_own_names() -> None:
         "bnb_4bit_quant_type": "nf4",
         "use_bnb_nested_quant": "True",
     }
+
+
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        (
+            "beta: 0.1",
+            "trainer trl_dpo needs preferences; write dataset_name: and a hub name or the path of your own folder",
+        ),
+        ("dataset_name: org/pairs", None),
+        ("datasets: [org/pairs]", None),
+        ("dataset_name: org/pairs, packing: false", None),
+        (
+            "dataset_name: org/pairs, packing: true",
+            "trainer trl_dpo cannot pack rows, because each pair is compared; remove packing",
+        ),
+    ],
+)
+def test_dpo_needs_pairs_and_packs_none(argument: str, reason: str | None, tmp_path: Path) -> None:
+    (one,) = planned(tmp_path, argument.replace(", ", "\n    "), trainer="trl_dpo").experiments
+    assert (one.skip.text if one.skip else None) == reason
+    assert one.data is None, "Tunebench prepares no preferences"
+
+
+@pytest.mark.parametrize("trainer", ["trl", "trl_dpo"])
+def test_a_local_data_set_is_found_next_to_the_scenario_file(trainer: str, tmp_path: Path) -> None:
+    """A run starts in its own folder, where a relative path would lead nowhere."""
+    (tmp_path / "pairs").mkdir()
+    for written, found in (("pairs", str(tmp_path / "pairs")), ("org/pairs", "org/pairs")):
+        (one,) = planned(tmp_path, f"dataset_name: {written}", trainer=trainer).experiments
+        assert one.arguments["dataset_name"] == found
 
 
 def test_translation_is_quick_enough_for_a_hundred_thousand_cells() -> None:

@@ -21,7 +21,7 @@ _AT_MOST_ONE = (*_SHARES, "spike_share", "steal_share", "throttled_share")
 _MOST_PER_S = {
     **{"TFLOP/s per device": 1e5, "optimizer steps/s": 1e6, "steps": 1e6},
     **dict.fromkeys(("tokens/s per device", "tokens/s, all devices", "tokens, all devices"), 1e10),
-    **dict.fromkeys(("samples/s, all devices", "samples, all devices"), 1e10),
+    **dict.fromkeys(("samples/s, all devices", "samples, all devices", "pairs/s, all devices"), 1e10),
 }
 # The most memory that one process can use. The processors of today address it with at most 52 bits.
 _MOST_MEMORY = {"bytes": 2.0**52, "MiB": 2.0**32}

@@ -79,6 +79,13 @@ SPEED = (
         where=Where.FILES,
     ),
     _rate(
+        "pairs_per_s",
+        "pairs/s (steady)",
+        "Pairs of a chosen and a rejected answer ÷ the time of the steady steps; only with trainer trl_dpo.",
+        unit="pairs/s, all devices",
+        where=Where.FILES,
+    ),
+    _rate(
         "steps_per_s",
         "steps/s (steady)",
         "Number of steady steps ÷ the time of these steps.",

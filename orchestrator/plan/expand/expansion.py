@@ -37,7 +37,7 @@ from orchestrator.plan.command.parallelism import data_parallel_ranks
 from orchestrator.plan.config import Scenario, Suite, argument_texts, own_script
 from orchestrator.plan.config.frameworks import combined, contradictions, for_trainer
 from orchestrator.plan.config.scenario_checks import NEEDS_CUSTOM
-from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
+from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data, with_local_data
 from orchestrator.plan.expand import custom_command
 from orchestrator.plan.expand.software import environment_of, other_environment, software
 from orchestrator.plan.identity.experiment_id import Digester, accelerate_settings, readable_part
@@ -327,6 +327,8 @@ class Expansion:
         if trainer.instrumented and trainer.takes_defaults:
             arguments.setdefault("skip_memory_metrics", str(not checks.TRACKERS.intersection(scenario.monitors)))
         data, path = self._prepared(arguments)
+        if data is None and trainer.instrumented and trainer.takes_defaults:
+            with_local_data(arguments, self.suite.document.file.parent)
         if data is not None:  # the trainer gets the prepared copy, not the name of its source
             for name in OWN_DATA:
                 arguments.pop(name, None)

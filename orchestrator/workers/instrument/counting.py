@@ -32,7 +32,7 @@ SLOTS = 256
 class Sent(NamedTuple):
     """The COUNTS of a batch, and the tensors that were sent, each with its version. A change in place makes a new version."""
 
-    counts: list[int]
+    counts: list[Optional[int]]
     parts: dict[str, tuple[weakref.ref[Any], int]]
 
 
@@ -58,15 +58,15 @@ def noting(send: Callable[..., Any], *, wanted: Callable[[], bool]) -> Callable[
     return send_to_device
 
 
-def counted(parts: Mapping[str, Any]) -> Optional[list[int]]:
+def counted(parts: Mapping[str, Any]) -> Optional[list[Optional[int]]]:
     """Return the COUNTS of a batch on the host; None if the batch is already on a GPU or has no tokens."""
     if any(getattr(part, "is_cuda", False) for part in parts.values()):
         return None
     values = sizes(parts)
-    return values and [int(value) for value in values]
+    return values and [value if value is None else int(value) for value in values]
 
 
-def note(parts: Mapping[str, Any], counts: list[int]) -> None:
+def note(parts: Mapping[str, Any], counts: list[Optional[int]]) -> None:
     key = id(parts[COUNTED[0]])
     gone = {COUNTED[0]: lambda _: _sent.pop(key, None)}
     _sent[key] = Sent(
@@ -74,7 +74,7 @@ def note(parts: Mapping[str, Any], counts: list[int]) -> None:
     )
 
 
-def noted(parts: Mapping[str, Any]) -> Optional[list[int]]:
+def noted(parts: Mapping[str, Any]) -> Optional[list[Optional[int]]]:
     """Return the counts stored for these tensors. Return None for other tensors, or if a tensor has changed since."""
     sent = _sent.get(id(parts.get(COUNTED[0])))
     if sent is None or sent.parts.keys() != parts.keys():
@@ -106,7 +106,10 @@ def held(inputs: Any) -> dict[str, Any]:
 
 
 def sizes(inputs: Mapping[str, Any]) -> Optional[list[Any]]:
-    """Return the COUNTS of a micro-batch, each a number or a tensor with one number; None without tokens."""
+    """Return the COUNTS of a micro-batch, each a number or a tensor with one number; None without tokens.
+
+    Tokens with a label are None if the batch has no labels, such as a batch of preferences.
+    """
     tokens: Any = inputs.get(COUNTED[0])
     mask, labels, positions = (inputs.get(name) for name in COUNTED[1:])
     if not hasattr(tokens, "numel"):
@@ -114,7 +117,7 @@ def sizes(inputs: Mapping[str, Any]) -> Optional[list[Any]]:
     mask, positions = (t if getattr(t, "shape", None) == tokens.shape else None for t in (mask, positions))
     count, width = tokens.numel(), tokens.shape[-1]
     rows = tokens.shape[:-1].numel()
-    labelled = 0 if labels is None else (labels != IGNORED).sum()
+    labelled = None if labels is None else (labels != IGNORED).sum()
     if positions is not None:
         real, samples, squares = packed(positions, mask)
     else:
@@ -150,25 +153,26 @@ class Batch:
     """The counts of one micro-batch. Counts on a GPU are copied to the host; `ready` says whether they have arrived."""
 
     def __init__(self, values: list[Any], counter: Counter) -> None:
-        away = [value for value in values if getattr(value, "is_cuda", False)]
-        self.values = [None if getattr(value, "is_cuda", False) else int(value) for value in values]
-        self.counter, self.slot = counter, counter.take() if away else None
+        self.away = [at for at, value in enumerate(values) if getattr(value, "is_cuda", False)]
+        self.values = [None if at in self.away or value is None else int(value) for at, value in enumerate(values)]
+        self.counter, self.slot = counter, counter.take() if self.away else None
         if self.slot:
             row, arrived = self.slot
-            row[: len(away)].copy_(sys.modules["torch"].stack(away), non_blocking=True)
+            sums = sys.modules["torch"].stack([values[at] for at in self.away])
+            row[: len(self.away)].copy_(sums, non_blocking=True)
             arrived.record()
 
     def ready(self) -> bool:
         return self.slot is None or bool(self.slot[1].query())
 
-    def read(self) -> list[int]:
+    def read(self) -> list[Optional[int]]:
         """Return the counts. Call it once `ready` is true."""
         if self.slot is not None:
-            arrived = iter(self.slot[0].tolist())
-            self.values = [next(arrived) if value is None else value for value in self.values]
+            for at, value in zip(self.away, self.slot[0].tolist()):  # noqa: B905 (Python 3.9)
+                self.values[at] = value
             self.counter.free.append(self.slot)
             self.slot = None
-        return [value for value in self.values if value is not None]
+        return self.values
 
 
 class Counter:

@@ -199,14 +199,18 @@ class Meter:
     def add_up(self, batches: list[Any]) -> Mapping[str, Optional[int]]:
         """Return the counts of one step.
 
-        The counts and the totals are unknown if a micro-batch cannot be counted, or if no micro-batch was seen.
+        The counts and the totals are unknown if a micro-batch cannot be counted, or if no micro-batch was seen. A single count is
+        unknown if a micro-batch does not have it.
         """
         read = [None if batch is None else batch.read() for batch in batches]
         if not read or None in read:
             self.totals = dict.fromkeys(self.names)
             return dict.fromkeys(self.names)
-        sums = dict(zip(self.names, map(sum, zip(*read))))  # noqa: B905 (Python 3.9)
-        self.totals = {name: None if total is None else total + sums[name] for name, total in self.totals.items()}
+        columns = zip(self.names, zip(*read))  # noqa: B905 (Python 3.9)
+        sums = {name: None if None in values else sum(values) for name, values in columns}
+        for name, value in sums.items():
+            total = self.totals[name]
+            self.totals[name] = None if total is None or value is None else total + value
         return sums
 
     def tokens(self) -> dict[str, Optional[int]]:
