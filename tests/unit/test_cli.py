@@ -256,7 +256,7 @@ def test_a_word_that_is_not_allowed_is_named_with_those_that_are(call: Call) -> 
 
 def test_the_framework_configurations_of_the_folder_that_a_plan_uses_are_listed(call: Call, tmp_path: Path) -> None:
     shipped = listed(call, "frameworks", tmp_path / "scenarios.yaml")
-    assert shipped["liger"]["trainers"] == ["huggingface", "trl", "fms_hf_tuning"]
+    assert shipped["liger"]["trainers"] == ["huggingface", "trl", "trl_dpo", "fms_hf_tuning"]
     (tmp_path / "frameworks").mkdir()
     contents = "framework_configs:\n- {shortname: mine, filename: mine.yaml}\n"
     (tmp_path / "frameworks" / "CONTENTS.yaml").write_text(contents)
