@@ -189,7 +189,8 @@ def find_local(name: str, base: Path) -> Path | None:
 def local_model(name: str, base: Path) -> str:
     """Return the folder of a model on this machine. If there is no such folder, return the name unchanged."""
     folder = None if name.startswith("config:") else find_local(name, base)
-    return str(folder) if folder is not None and (folder / "config.json").is_file() else name
+    marks = ("config.json", "model_config.yaml")  # of transformers and of LitGPT
+    return str(folder) if folder is not None and any((folder / mark).is_file() for mark in marks) else name
 
 
 def with_local_data(arguments: dict[str, Text], base: Path) -> None:

@@ -38,6 +38,7 @@ OPTIONAL = {
     "flash-attn": "framework configuration flash-attention",
     "trl": "trainer trl",
     "fms-hf-tuning": "trainer fms_hf_tuning",
+    "litgpt": "trainer litgpt",
     "lightning-thunder": "trainer thunder",
 }
 SMALL_DISK_BYTES = 10 * 2**30

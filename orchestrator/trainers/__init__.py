@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from orchestrator.entry_points import Registry
 from orchestrator.trainers.external.custom import Custom
+from orchestrator.trainers.external.litgpt import LitGpt
 from orchestrator.trainers.external.thunder import Thunder
 from orchestrator.trainers.fms_hf_tuning import FmsHfTuning
 from orchestrator.trainers.huggingface import HuggingFace
@@ -22,6 +23,7 @@ TRAINERS: Mapping[str, Trainer] = {
     "trl_dpo": TrlDpo(),
     "script": OwnScript(),
     "custom": Custom(),
+    "litgpt": LitGpt(),
     "thunder": Thunder(),
 }
 

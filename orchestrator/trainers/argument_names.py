@@ -187,6 +187,16 @@ TRL = _table(
 # defaults.yaml says that rows are not packed, and DPO never packs them.
 TRL_DPO = {**TRL, **_table(_by_value("packing", {"False": {}}))}
 
+# The names of LitGPT pass unchanged.
+LITGPT = _table(
+    _dropped("checkpoint_dir", "the checkpoint is model_name_or_path"),
+    _dropped("out_dir", "every run writes into its own folder"),
+    _dropped("logger_name", "Tunebench reads the file of the logger csv"),
+    _dropped("train.log_interval", "every micro-batch is logged"),
+    _dropped("devices", "num_gpus says how many processes train"),
+    _dropped("num_nodes", "the key num_nodes of the scenario says it"),
+)
+
 # The names of Thunder's benchmark pass unchanged.
 THUNDER = _table(
     _dropped("model_name", "the model is model_name_or_path"),

@@ -6,10 +6,10 @@ Tunebench's trainers are modules of this package, and its `__init__` is their re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.records import Device, Experiment, Measurement, Reason, StepSource, Text
 
@@ -64,6 +64,10 @@ class Trainer(Protocol):
     def step_reader(self, experiment: Experiment) -> StepReader:
         """Return the function that reads a line of stdout, for a program that prints its steps in a form of its own."""
         return as_printed
+
+    def steps_at_end(self, experiment: Experiment, run_dir: Path) -> Sequence[Mapping[str, Any]]:
+        """Return the lines of the step file, if a program writes better steps into a file at its end than it prints before."""
+        return ()
 
     def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:
         """Return the packages that a run with these arguments needs: `requires`, and more packages for some arguments."""

@@ -110,6 +110,18 @@ CASES: Mapping[str, dict[str, Any]] = {
         "script": Script(module="pkg.train", words=("rows.jsonl",), cwd="scenario", folder="/srv/scenarios"),
         "arguments": {},
     },
+    "litgpt-1": {
+        "trainer": "litgpt",
+        "model": "/models/tiny",
+        "steps": StepSource.STDOUT,
+        "arguments": {
+            "model_name_or_path": "/models/tiny",
+            "subcommand": "finetune_full",
+            "data": "JSON",
+            "train.global_batch_size": "4",
+            "train.micro_batch_size": "2",
+        },
+    },
     "thunder-2": {
         "trainer": "thunder",
         "model": "Llama-3.2-1B",
@@ -137,7 +149,7 @@ def test_command(case: str, golden: Callable[[str, str], None]) -> None:
 def test_the_instrument_lies_beside_the_command_of_whoever_runs_under_it() -> None:
     for case, changes in CASES.items():
         command = build(experiment(**changes))
-        written = None if case.startswith(("custom", "thunder")) else single_file()
+        written = None if case.startswith(("custom", "litgpt", "thunder")) else single_file()
         assert command.files.get(FILE_NAME) == written
         assert (f"/r/run/{FILE_NAME}" in command.argv) == (written is not None)
 

@@ -58,7 +58,7 @@ def test_the_trainer_of_the_page_is_a_trainer() -> None:
     page = (Path(__file__).parents[2] / "docs" / "add-a-plug.md").read_text()
     names: dict[str, type] = {}
     exec(page.partition("```python\n")[2].partition("```")[0], names)
-    assert isinstance(names["Litgpt"](), trainers.Trainer)
+    assert isinstance(names["TorchTune"](), trainers.Trainer)
 
 
 def test_they_are_added_to_ours() -> None:

@@ -17,7 +17,16 @@ from orchestrator.trainers import Trainer, instrumented
 
 
 def test_every_trainer_of_ours_is_a_trainer_of_its_name() -> None:
-    assert tuple(trainers.TRAINERS) == ("huggingface", "fms_hf_tuning", "trl", "trl_dpo", "script", "custom", "thunder")
+    assert tuple(trainers.TRAINERS) == (
+        "huggingface",
+        "fms_hf_tuning",
+        "trl",
+        "trl_dpo",
+        "script",
+        "custom",
+        "litgpt",
+        "thunder",
+    )
     for name, trainer in trainers.TRAINERS.items():
         assert isinstance(trainer, Trainer)
         assert trainer.name == name

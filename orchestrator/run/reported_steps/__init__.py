@@ -114,6 +114,13 @@ class ReportedSteps:
             for value in seconds:
                 self.ending.add(value)
 
+    def _take_file(self) -> None:
+        """Replace the printed steps by the steps of the program's own file, if the file has as many."""
+        rows = trainers.get(self.experiment.trainer).steps_at_end(self.experiment, self.folder.path)
+        if rows and len(rows) >= self.lines.found:
+            with suppress(OSError):
+                writing.replace(self.folder.steps(0), "".join(json.dumps(row) + "\n" for row in rows))
+
     def _write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         try:
             writing.append(self.folder.steps(0), "".join(json.dumps(row) + "\n" for row in rows))
@@ -125,6 +132,7 @@ class ReportedSteps:
         self.update()
         if self.source is StepSource.STDOUT:
             self._take(b"\n")  # the last line may lack its line break
+            self._take_file()
         ranks = self.folder.all_steps()
         if outcome.exit_code == 0 or outcome.limit is Limit.MEASURED:
             ranks.setdefault(0, self.folder.steps(0))

@@ -165,7 +165,8 @@ class Scenario(Model):
         Device.CUDA, description="`cuda`, `cpu`, or `auto` (GPUs if there are enough, else CPU processes)."
     )
     trainer: str | None = Field(
-        None, description="huggingface (default), fms_hf_tuning, trl, trl_dpo, thunder, script, custom, or your own."
+        None,
+        description="huggingface (default), fms_hf_tuning, trl, trl_dpo, litgpt, thunder, script, custom, or your own.",
     )
     script: Annotated[Words, AfterValidator(value_types.not_empty)] = Field(
         (), description="Your own training script, or a list: the script, then words that come before the arguments."
