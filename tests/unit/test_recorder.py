@@ -133,7 +133,7 @@ def test_losses_and_final_metrics_are_told_apart(tmp_path: Path) -> None:
     assert list(last) == ["ended"], "saving and a last evaluation make no steps, and nobody waits for some"
     assert [line.get("after") for line in lines(tmp_path) if "s" in line] == [None, ["save"]]
     assert seen["tokens"] == {
-        **{"processed": 16, "real": 16, "labelled": 0, "samples": 4, "squares": 64},
+        **{"processed": 16, "real": 16, "labelled": None, "samples": 4, "squares": 64},
         **{"steps": 2, "micro": 2},
     }
     assert (seen["nonfinite_step"], seen["stopped"], seen["instrument"]) == (None, None, "on")
