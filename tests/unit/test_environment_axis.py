@@ -148,6 +148,10 @@ def test_the_content_of_a_local_package_counts_and_its_caches_do_not(tmp_path: P
     assert digest() == before
     (code / "a.py").write_text("2")
     assert digest() != before
+    before = digest()
+    (code / "build").mkdir()
+    (code / "build" / "b.py").write_text("a package may have a module of this name")
+    assert digest() != before
 
 
 def test_environments_of_the_folder_are_shared_and_a_name_is_given_once(tmp_path: Path) -> None:

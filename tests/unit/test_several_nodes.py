@@ -218,6 +218,8 @@ def test_variables_and_log_of_nccl_are_recorded(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.stdout.write_text(
         "n1:7:7 [0] NCCL INFO NCCL version 2.27.5+cuda12.9\n"
+        "n1:7:9 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_3:1/RoCE [RO]; OOB eth0:10.0.0.1<0>\n"
+        "n2:8:9 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.2<0>\n"
         "n1:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA\n"
         "n1:7:9 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
         "n1:7:9 [0] NCCL INFO Channel 02/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
@@ -228,6 +230,7 @@ def test_variables_and_log_of_nccl_are_recorded(tmp_path: Path) -> None:
         "NCCL_IB_HCA": "mlx5",
         "nccl_version": "2.27.5+cuda12.9",
         "transports": "NET/IB, P2P/CUMEM",
+        "network_cards": "eth0, mlx5_0, mlx5_3",
     }
     assert communication.facts(experiment(), RunFolder(tmp_path / "none"), {}) == {}
 

@@ -193,6 +193,10 @@ def test_a_dry_run_counts_only_what_is_due_and_packs_short_runs_together(
     assert line in out.splitlines()
     file.with_name("site.yaml").write_text(f"{SLURM}node: 4xH100\nprice: 2.40\n", encoding="utf-8")
     assert f"{line}, which cost 0.03" in in_process("run", file, *words)[1].splitlines()
+    assert "max_pending" not in out
+    file.with_name("site.yaml").write_text(f"{SLURM}node: 4xH100\nmax_pending: 2h\n", encoding="utf-8")
+    waiting = "max_pending: a job that Slurm holds for a reason that stays is cancelled after 02:00:00"
+    assert waiting in in_process("run", file, *words)[1].splitlines()
 
 
 def test_the_commands_of_a_plan_end_with_the_batch_scripts(in_process: Call, file: Path, golden: Golden) -> None:

@@ -25,8 +25,8 @@ FILE, KEY = "environments.yaml", "environments"
 
 _VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2})?", re.ASCII)
 _FOLDER = re.compile(r"(?P<name>[\w.-]+\s*(\[[^]]*\])?\s*@\s*)?(file://)?(?P<path>(~|\.{0,2})/\S*|\.{1,2})")
-# Names that say nothing about a local package's content.
-_NOT_CONTENT = frozenset({"__pycache__", "build", "dist", "node_modules"})
+# Folders that say nothing about a local package's content: anywhere, and at its top.
+_CACHES, _BUILDS = frozenset({"__pycache__", "node_modules"}), frozenset({"build", "dist"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,10 @@ class _Lines:
             folder = _absolute(found["path"], base)
             if not os.path.isdir(folder) and not os.path.isfile(folder):
                 self._refuse(f"{line!r}: there is no {folder}; correct the path", path, place)
-            self.folders[folder] = package_digest(Path(folder))
+            try:
+                self.folders[folder] = package_digest(Path(folder))
+            except OSError as error:
+                self._refuse(f"{error.filename or folder}: {reading.reason(error)}; make it readable", path, place)
             return f"{found['name']}file://{folder}" if found["name"] else folder
         try:
             Requirement(line)
@@ -178,7 +181,8 @@ def package_digest(place: Path) -> str:
     if place.is_file():
         return content.digest(place)
     for folder, names, files in os.walk(place):
-        names[:] = sorted(name for name in names if not name.startswith(".") and name not in _NOT_CONTENT)
+        left_out = _CACHES | _BUILDS if Path(folder) == place else _CACHES
+        names[:] = sorted(name for name in names if not (name in left_out or name.startswith(".")))
         names[:] = [name for name in names if not name.endswith(".egg-info")]
         for name in sorted(files):
             file = Path(folder, name)

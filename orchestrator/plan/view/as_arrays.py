@@ -42,10 +42,10 @@ class Arrays:
     def lines(self) -> list[str]:
         """Return a line for each shape: its runs, its allocations, their time limit, the GPU-hours and their price.
 
-        A last line says what a plan does not check.
+        Then a line says how long jobs may wait if the site limits this, and a last line says what a plan does not check.
         """
         lines = [_line(shape, chosen, self.site) for shape, chosen in self.shapes.items()]
-        return [*lines, _not_asked(self.site)] if lines else []
+        return [*lines, *_waiting(self.site), _not_asked(self.site)] if lines else []
 
     def scripts(self, run_array: Sequence[str] = RUN_ARRAY) -> Iterator[str]:
         """Yield for each shape a comment and the batch script of its array, with placeholders such as `{name}`."""
@@ -55,6 +55,13 @@ class Arrays:
             batch = Batch(name=NAME, shape=shape, time_s=common_limit(chosen), elements=runs, created_at=0.0)
             script = batch_script(batch, self.site, folder=FOLDER, run_array=run_array)
             yield f"\n# {_line(shape, chosen, self.site)}\n{redact(script)}"
+
+
+def _waiting(site: Site) -> Iterator[str]:
+    """Yield a sentence about the longest wait of a job that Slurm holds, if the site file has one."""
+    if site.max_pending_s is not None:
+        longest = slurm_time(site.max_pending_s)
+        yield f"max_pending: a job that Slurm holds for a reason that stays is cancelled after {longest}"
 
 
 def all_runs(experiments: Iterable[Experiment]) -> list[Job]:
