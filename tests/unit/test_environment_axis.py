@@ -20,6 +20,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.plan.identity.experiment_id import Digester
 from orchestrator.plan.view import json_document, summary, table
 from orchestrator.records import Environment, Experiment
+from orchestrator.report.highlights.answers import answers
 from orchestrator.results import experiment_file
 from orchestrator.results.table.load import of_rows
 from orchestrator.results.table.rows import Row, experiment_facts
@@ -267,3 +268,13 @@ def test_comparisons_pair_by_the_name_of_the_environment() -> None:
     assert "environment" in keys.core([[entry("old"), entry("new")], [entry("old")]])
     assert "environment" not in keys.core([[entry(None)], [entry(None)]])
     assert "environment" in keys.core([[entry(None)], [entry("old")]])
+
+
+def test_one_answer_compares_all_environments_and_names_them() -> None:
+    def row(name: str, speed: float) -> Row:
+        facts = {**experiment_facts(in_environment(name)), "device": "cpu"}
+        measured = {"tokens_per_s": speed, "real_tokens_per_s": speed}
+        return Row(facts=facts, arguments={}, outcome={"status": "ok", "repeat": 1}, measured=measured)
+
+    (answer,) = answers(of_rows([row("old", 100.0), row("new", 150.0)]))
+    assert [candidate.name for candidate in answer.candidates] == ["environment new", "environment old"]

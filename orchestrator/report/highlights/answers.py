@@ -29,7 +29,7 @@ SPEEDS = ("real_tokens_per_s", "tokens_per_s", "samples_per_s", TRAINERS_SPEED, 
 MOST_ANSWERS, MOST_ROWS = 12, 6
 SAME_MEMORY = 0.005
 _ALIKE = (
-    *("results", "scenario", "model_name_or_path", "device", "data", "trainer", "python", "environment", "num_gpus"),
+    *("results", "scenario", "model_name_or_path", "device", "data", "trainer", "python", "num_gpus"),
     "num_nodes",
 )
 

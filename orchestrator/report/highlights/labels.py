@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 NO_MODEL = "none"
 _MODEL, _GPUS = "model_name_or_path", "num_gpus"
 _NAMED = (FRAMEWORK, _MODEL, _GPUS, "num_nodes", "device")
-_ALSO = ("results", "scenario", "trainer", "python", "environment", "data")
+_ALSO = ("results", "scenario", "trainer", "python", "data")
+# A choice like a framework configuration, so it is part of the name of a configuration.
+_SOFTWARE = "environment"
 
 
 class Names:
@@ -148,7 +150,7 @@ def _distinguishing(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
     wanted = [name for name in for_people({*ARGUMENT_FACTS, *table.arguments}) if name in frame]
     chosen: list[tuple[str, list[Value]]] = []
     distinct = len(set(keys))
-    for name in (*_ALSO, *wanted):
+    for name in (*_ALSO, _SOFTWARE, *wanted):
         if distinct == len(frame):
             break
         values = column(frame, name)
