@@ -108,6 +108,10 @@ def test_a_speed_up_in_doubt_is_shown_only_if_it_is_asked_for() -> None:
     asked = asked.assign(speedup_low=pd.NA, speedup_high=pd.NA)  # single runs have no interval
     assert column(asked, "doubt") == [None, None, "not steady"]
     assert [text.endswith("?") for text in as_markdown.words(asked, "speedup")] == [False, False, True]
+    single = asked.drop(columns=["speedup_low", "speedup_high"])
+    assert [text.endswith("×") for text in as_markdown.words(single, "speedup")] == [True, True, False], (
+        "single runs, too"
+    )
 
 
 def test_runs_of_different_models_are_in_doubt() -> None:

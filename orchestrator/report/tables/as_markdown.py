@@ -113,9 +113,11 @@ def without_ends(names: Sequence[str]) -> list[str]:
 
 def words(frame: pd.DataFrame, name: str, *, named: str | None = None) -> list[str]:
     """Return a column as people read it. A speed-up has its interval, and a mark if it is in doubt: `1.21× (1.17 to 1.25) ?`."""
-    if name != _SPEEDUP[0] or not set(_SPEEDUP) <= {*map(str, frame.columns)}:
-        return [show(named or name, value) for value in cells(frame[name])]
-    ratios = [with_interval(*row) for row in zip(*(cells(frame[one]) for one in _SPEEDUP), strict=True)]
+    ratios = [show(named or name, value) for value in cells(frame[name])]
+    if name != _SPEEDUP[0]:
+        return ratios
+    if set(_SPEEDUP) <= {*map(str, frame.columns)}:  # single runs have no interval
+        ratios = [with_interval(*row) for row in zip(*(cells(frame[one]) for one in _SPEEDUP), strict=True)]
     doubts = cells(frame["doubt"]) if "doubt" in frame else [None] * len(ratios)
     return [f"{ratio} ?" if doubt else ratio for ratio, doubt in zip(ratios, doubts, strict=True)]
 
