@@ -125,8 +125,10 @@ def test_times_are_whole(one: Run) -> None:
     names = ["process_start", "instrument_start", "imports_done", "model_built", "trainer_built", "train_begin"]
     times = [stamps[name] for name in [*names, "first_step_end", "train_end", "written"]]
     assert times == sorted(times)
-    runtime = worker["metrics"]["train_runtime"]
-    assert sum(line["s"] for line in found) == pytest.approx(runtime, rel=0.2, abs=0.1)
+    begin, end = stamps["train_begin"], stamps["train_end"]
+    assert begin <= found[0]["t"] - found[0]["s"] + 0.01, "the steps have no gaps, so all of them lie in the training"
+    assert found[-1]["t"] <= end + 0.01
+    assert sum(line["s"] for line in found) <= worker["metrics"]["train_runtime"] + 0.05
 
 
 def test_it_ends_after_as_many_steps_as_it_may(one: Run) -> None:
