@@ -16,6 +16,7 @@ from itertools import count
 from orchestrator.compare.cold_runs import Sample, in_order, without_cold_runs
 from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.compare.fleet import fleet, one_after_the_other
+from orchestrator.compare.incomparable import is_failed, verdict_on_pair
 from orchestrator.compare.judging import LOSS, Measured, measure, p_value, row, with_shared_noise
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
 from orchestrator.compare.sides.same_runs import not_among
@@ -23,9 +24,7 @@ from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import Direction, Judged
-from orchestrator.records import Status
 
-OK = Status.OK.value
 # Packages that draw the random weights of a `config:` model.
 _DRAW_WEIGHTS = ("torch", "transformers")
 
@@ -65,7 +64,7 @@ def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Co
 
 def _has_the_same_runs(pair: Pair) -> bool:
     """Return whether the new side has ok runs, and all of them are runs of base, too."""
-    if pair.base is None or pair.new is None or not pair.new.runs or _fails(pair.new):
+    if pair.base is None or pair.new is None or not pair.new.runs or is_failed(pair.new):
         return False
     return not _runs(pair)[1]
 
@@ -117,80 +116,6 @@ def _with_unique_labels(pairs: Sequence[Pair]) -> list[Pair]:
         taken.add(label)
         unique.append(pair if label == pair.label else replace(pair, label=label))
     return unique
-
-
-def verdict_on_pair(pair: Pair) -> tuple[Verdict, str] | None:
-    """Return the verdict on a pair without comparable numbers, and the reason. Return None if the pair has comparable numbers."""
-    base, new = pair.base, pair.new
-    if base is None:
-        return Verdict.NEW, "only on the new side"
-    if new is None:
-        if is_unknown(base):
-            return Verdict.UNKNOWN, f"only on base, where {_unreadable(base)}"
-        failed = f", where it failed: {_failure(base)}" if _fails(base) else ""
-        return Verdict.UNTESTED if failed else Verdict.MISSING, f"only on base{failed}"
-    if is_unknown(new) or is_unknown(base):
-        return _without_records(base, new)
-    if pair.disqualifying:
-        return Verdict.NOT_COMPARABLE, f"other {', '.join(pair.disqualifying)}"
-    if _fails(base) and _fails(new) and not base.status == OK == new.status:
-        return Verdict.FAILED, f"on both sides: {_failure(new)}"
-    if _fails(base) == _fails(new):
-        return None
-    return (Verdict.FAILED, _failure(new)) if _fails(new) else (Verdict.NEW, f"failed on base: {_failure(base)}")
-
-
-def _without_records(base: Entry, new: Entry) -> tuple[Verdict, str]:
-    """Return the verdict on a pair if it is unknown how one of its sides ended. A failure of the other side is still a fact."""
-    if is_unknown(base) and _fails(new):
-        return Verdict.FAILED, f"{_failure(new)}; on base, {_unreadable(base)}"
-    sides = [
-        f"on {side}, {_unreadable(entry)}"
-        for side, entry in (("base", base), ("the new side", new))
-        if is_unknown(entry)
-    ]
-    return Verdict.UNKNOWN, f"not compared: {', and '.join(sides)}"
-
-
-def unknown_newly(pair: Pair) -> bool:
-    """Return whether an experiment that ran on base is unknown on the new side, so that nothing rules out that it is worse."""
-    base, new = pair.base, pair.new
-    return base is not None and new is not None and is_unknown(new) and not (is_unknown(base) or _fails(base))
-
-
-def failed_newly(pair: Pair) -> bool:
-    """Return whether an experiment fails on the new side, on comparable machines, and is not known to fail on base."""
-    verdict = verdict_on_pair(pair)
-    return verdict is not None and verdict[0] is Verdict.FAILED and pair.base is not None and not _fails(pair.base)
-
-
-def _fails(entry: Entry) -> bool:
-    """Return whether no repeat ended ok, or more repeats failed than ended ok.
-
-    A single run that the machine disturbed does not make an experiment fail. A run whose record cannot be read may have ended ok.
-    """
-    if entry.unreadable_runs:
-        return entry.failed_runs > len(entry.runs) + entry.unreadable_runs
-    return entry.status != OK or entry.failed_runs > len(entry.runs)
-
-
-def is_unknown(entry: Entry) -> bool:
-    """Return whether it is unknown if an experiment fails, because records of its runs cannot be read."""
-    is_open = not entry.runs or entry.failed_runs > len(entry.runs)
-    return entry.unreadable_runs > 0 and is_open and not _fails(entry)
-
-
-def _unreadable(entry: Entry) -> str:
-    count = entry.unreadable_runs
-    total = count + entry.failed_runs + len(entry.runs)
-    if total == 1:
-        return "its record cannot be read"
-    return f"the records of {count} of {total} runs cannot be read"
-
-
-def _failure(entry: Entry) -> str:
-    some = f"{entry.failed_runs} of {entry.failed_runs + len(entry.runs)} runs: " if entry.runs else ""
-    return f"{some}{entry.failure or entry.status}"
 
 
 def shared(pairs: Iterable[Pair]) -> tuple[Difference, ...]:
