@@ -138,6 +138,7 @@ def _memory(workers: Sequence[Worker], world_size: int) -> Cells:
         "alloc_retries": _over_ranks(sum, stages["steady"], "alloc_retries"),
         "cuda_ooms": _over_ranks(sum, stages["steady"], "ooms"),
         "host_rss_bytes": _over_ranks(sum, peaks, "rss_bytes"),
+        "saved_for_backward_bytes": _over_ranks(max, peaks, "saved_for_backward_bytes"),
     }
 
 

@@ -14,6 +14,9 @@ from orchestrator.records import Experiment, Text
 from orchestrator.trainers import argument_names, instrumented
 from orchestrator.trainers.instrumented import InstrumentedTrainer
 
+# Thunder's newest release has no upper bound for torch, and cannot be imported with torch 2.13.
+THUNDER = ("torch>=2.7.1,<2.12", "lightning-thunder")
+
 QUANTIZATION_PACKAGES: Mapping[Text, tuple[str, ...]] = {
     **dict.fromkeys(("nf4", "fp4", "int8"), ("bitsandbytes",)),
     "gptq": ("optimum", "gptqmodel"),
@@ -42,4 +45,5 @@ class HuggingFace(InstrumentedTrainer):
         peft = ("peft",) if arguments.get("peft_method", "none") != "none" else ()
         quantization = QUANTIZATION_PACKAGES.get(arguments.get("quantization", "none"), ())
         liger = ("liger-kernel",) if argument_names.is_true(arguments.get("use_liger_kernel")) else ()
-        return (*self.requires, *peft, *quantization, *liger)
+        thunder = THUNDER if arguments.get("torch_compile_backend") == "thunder" else ()
+        return (*self.requires, *peft, *quantization, *liger, *thunder)

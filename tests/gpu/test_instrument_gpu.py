@@ -107,6 +107,50 @@ def test_the_peaks_of_the_stages_are_the_trackers(light: Run) -> None:
         assert (stage["alloc_retries"], stage["ooms"]) == (0, 0)
 
 
+SAVED = """
+import json, os, sys
+sys.path.insert(0, sys.argv.pop(1))
+import sft, torch
+
+trainer = sft.build_trainer(sys.argv[1:])
+compute = type(trainer).compute_loss
+own = {p.untyped_storage().data_ptr() for p in trainer.model.parameters()}
+sizes = []
+
+def counted(trainer, model, inputs, *args, **kwargs):
+    known = own | {value.untyped_storage().data_ptr() for value in inputs.values()}
+    found = {}
+
+    def saved(tensor):
+        storage = tensor.untyped_storage()
+        found[storage.data_ptr()] = storage.nbytes() * (tensor.is_cuda and storage.data_ptr() not in known)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(saved, lambda tensor: tensor):
+        loss = compute(trainer, model, inputs, *args, **kwargs)
+    sizes.append(sum(found.values()))
+    return loss
+
+type(trainer).compute_loss = counted
+trainer.train()
+json.dump(sizes, open(os.environ["TUNEBENCH_RUN_DIR"] + "/saved.json", "w"))
+"""
+
+
+def test_what_the_forward_pass_saves_is_what_autograd_says(rows: Path, tmp_path: Path) -> None:
+    (tmp_path / "saved.py").write_text(SAVED)
+    sizes = [word for name, size in MODEL.items() for word in (f"--{name}", str(size))]
+    words = [INSTRUMENT, "--", str(tmp_path / "saved.py"), SFT_FOLDER]
+    options = ["--max_steps", "3", "--packing", "True", "--max_seq_len", "512", "--dtype", "bfloat16"]
+    run = start(
+        tmp_path / "run", [*words, *training(rows, *options, *sizes)], cpu=False, CUDA_VISIBLE_DEVICES=visible()
+    )
+    assert run.code == 0, run.last_line
+    by_autograd = json.loads((run.folder / "saved.json").read_text())[1]
+    assert by_autograd > 2**26
+    assert run.worker()["peak"]["saved_for_backward_bytes"] == pytest.approx(by_autograd, rel=0.02)
+
+
 def test_beside_the_native_tracker_stages_have_no_peaks(native: Run, light: Run) -> None:
     stages = native.worker()["memory"].values()
     assert {stage["peak_allocated_bytes"] for stage in stages} == {None}

@@ -147,6 +147,24 @@ def test_stages_have_peaks_of_their_own() -> None:
         assert memory.over_process()["allocated_bytes"] == start + 50
 
 
+def test_what_the_forward_pass_saves_is_read_once_before_the_backward_pass() -> None:
+    cuda = FakeCuda()
+    memory = stages.Memory()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "cuda", cuda)
+        backward = memory.noting_saved(lambda loss, factor=1: loss * factor)
+        assert backward(3, factor=2) == 6
+        assert memory.over_process()["saved_for_backward_bytes"] is None, "no forward pass was announced"
+        cuda.take(40)
+        memory.forward_begins()
+        cuda.take(30)
+        cuda.take(-10)
+        backward(1)
+        cuda.take(70)
+        backward(1)
+        assert memory.over_process()["saved_for_backward_bytes"] == 20
+
+
 def test_beside_the_native_tracker_stages_have_no_peaks() -> None:
     _, memory = on_gpu([[("take", 50)], [("stage", 0), ("take", 5)]], light=False)
     after_load = memory.stages["after_load"]

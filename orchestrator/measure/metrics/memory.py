@@ -46,6 +46,16 @@ MEMORY = (
         "Highest memory that tensors held during the first step, compilation included.",
     ),
     _allocated("peak_allocated_steady_bytes", "peak steady", "Highest memory that tensors held after the first step."),
+    _bytes(
+        "saved_for_backward_bytes",
+        "saved tensors",
+        "Size of the tensors that the forward pass saves for the backward pass.",
+        source=f"{_TORCH}, in the first micro-batch of the second step; the program's own results file (trainer thunder)",
+        leaves_out="With FSDP, weights that stay gathered are counted, too. With trainer thunder: ranks other than 0, and all "
+        "compiled graphs but the last.",
+        where=Where.FILES | Where.COMPARED,
+        order=155,
+    ),
     _count(
         "alloc_retries", "retries", "How often the allocator freed its cache because memory was full.", unit="retries"
     ),

@@ -139,18 +139,6 @@ REPORTED = (
         unit="TFLOP/s per device",
         direction=Direction.HIGHER,
     ),
-    _reported(
-        "saved_for_backward_bytes",
-        "saved tensors",
-        "Size of the tensors that the forward pass saves for the backward pass.",
-        unit="bytes",
-        direction=Direction.LOWER,
-        show=Show.BYTES,
-        judged=Judged.TOLERANCE,
-        leaves_out="Ranks other than 0. If the model is compiled into several graphs, only the last graph counts.",
-        where=Where.FILES | Where.COMPARED,
-        order=155,
-    ),
 )
 
 MEMORY = (

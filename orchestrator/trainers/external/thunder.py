@@ -22,6 +22,7 @@ from orchestrator.measure.memory_logs import finite
 from orchestrator.records import Caveat, Device, Experiment, Measurement, Reason, StepSource, Text
 from orchestrator.records.run_folder import path_text
 from orchestrator.trainers import argument_names, instrumented
+from orchestrator.trainers.huggingface import THUNDER
 from orchestrator.trainers.trainer import StepReader, Trainer
 
 RESULTS = "thunder.json"
@@ -39,8 +40,7 @@ class Thunder(Trainer):
     """Thunder's benchmark of LitGPT models."""
 
     name = "thunder"
-    # Thunder's newest release has no upper bound for torch, and cannot be imported with torch 2.13.
-    requires: tuple[str, ...] = ("torch>=2.7.1,<2.12", "accelerate", "lightning-thunder", "litgpt")
+    requires: tuple[str, ...] = (*THUNDER, "accelerate", "litgpt")
     builds_models = False
     takes_defaults = False
     device = Device.CUDA

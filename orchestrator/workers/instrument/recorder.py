@@ -1,9 +1,10 @@
 """Records the training of one rank: notes the Trainer's events and passes them on to the parts that measure.
 
-The recorder adds a callback to the Trainer, and wraps the Trainer's `__init__` and `training_step`. It also wraps accelerate's
-function that sends a batch to the device. The recorder changes nothing else. It asks the Trainer only for an early end
-(`ending.py`). Each step goes to the meter (`meter.py`). `stages.py` reads memory at stages; `settings.py`, `architecture.py` and
-`backward.py` read the settings. `instrument.py` makes the recorder and writes its results.
+The recorder adds a callback to the Trainer, and wraps the Trainer's `__init__` and `training_step`. It also wraps two functions
+of accelerate: the one that sends a batch to the device, and the one that begins the backward pass. The recorder changes nothing
+else. It asks the Trainer only for an early end (`ending.py`). Each step goes to the meter (`meter.py`). `stages.py` reads memory
+at stages; `settings.py`, `architecture.py` and `backward.py` read the settings. `instrument.py` makes the recorder and writes its
+results.
 
 What it leaves out: training without `transformers.Trainer`, and all but the last of several trainings in a process. If a callback
 of a training begins a second training, the rest of the first training is left out, too. If a derived Trainer's training step does
@@ -161,6 +162,8 @@ class Recorder:
             seen = self.meter is not None and self.state is not None
             divided = self.setting_readers.context_ranks(trainer) > 1
             kept = self.counting.kept(inputs, divided=divided) if seen else None
+            if seen and self.steps == 1 and not self.meter.batches:
+                self.memory.forward_begins()
             loss = train(trainer, model, inputs, *args, **kwargs)
             if seen:
                 # Now the GPU has work to do. At the edges of a step, the GPU would have to wait for the harvest.
@@ -173,6 +176,9 @@ class Recorder:
         loader: Any = sys.modules.get("accelerate.data_loader")
         if hasattr(loader, "send_to_device"):
             loader.send_to_device = self.counting.noting(loader.send_to_device, wanted=self.measuring)
+        accelerator: Any = getattr(sys.modules.get("accelerate.accelerator"), "Accelerator", None)
+        if accelerator is not None:
+            accelerator.backward = self.memory.noting_saved(accelerator.backward)
 
     def measuring(self) -> bool:
         return self.meter is not None and self.state is not None and bool(self.meter.on)

@@ -9,6 +9,10 @@ is read only at the end of a stage, and pages that a child shares with its paren
 process only. Torch keeps only one peak, so this peak is reset between the stages. The Trainer's own memory tracker resets it, too.
 If that tracker is used, the stages have no peaks, and the peak of the process comes from readings before the tracker's resets.
 
+What the forward pass saves for the backward pass is read once, in the first micro-batch of the second step: the bytes of tensors
+between the two passes, less those before the forward pass. Torch's own hooks for saved tensors are not used, because with them a
+compiled model is compiled again.
+
 There are two ways to use the Trainer's tracker: as it is but always on, and light, which costs nearly no time. The light tracker
 gives the same keys, and on CUDA the same bytes. The tracker of transformers reads memory at the beginning and end of its own stages
 (init, train, eval, test). To know the peak, it starts a thread that reads the process's resident memory without a pause. That
@@ -24,6 +28,7 @@ This is a part of the instrument (`instrument.py`). It imports only the standard
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import time
@@ -71,6 +76,11 @@ def allocator() -> dict[str, int]:
         return {}
 
 
+def allocated() -> Optional[int]:
+    """Return the bytes that tensors hold on the current device now, or None if CUDA is not in use."""
+    return allocator().get("allocated_bytes.all.current")
+
+
 class Memory:
     """The memory of one rank, stage by stage. Before a training begins there is no stage."""
 
@@ -80,6 +90,8 @@ class Memory:
         self.resets = True
         self.stages: dict[str, Optional[dict[str, Any]]] = dict.fromkeys(STAGES)
         self.stage: Optional[str] = None
+        self.before_forward: Optional[int] = None
+        self.saved: Optional[int] = None
 
     def begin(self, *, resets: bool) -> None:
         """Record the end of loading and the beginning of a training. Of an earlier training, keep only the peaks of the process.
@@ -109,11 +121,29 @@ class Memory:
             self.peaks.reset()
             self.peaks.open(STAGE)
 
+    def forward_begins(self) -> None:
+        self.before_forward = allocated()
+
+    def noting_saved(self, backward: Any) -> Any:
+        """Return the function `backward`, which then reads what the forward pass has saved, if `forward_begins` was called."""
+
+        @functools.wraps(backward)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            now, before = (allocated(), self.before_forward) if self.before_forward is not None else (None, None)
+            if now is not None and before is not None:
+                self.saved, self.before_forward = max(0, now - before), None
+            return backward(*args, **kwargs)
+
+        return noted
+
     def over_process(self) -> dict[str, Optional[int]]:
-        """Return the highest values since the process began."""
-        allocated, reserved = self.peaks.spans[PROCESS] if self.peaks.note() else (None, None)
+        """Return the highest values since the process began, and the bytes that the forward pass saves for the backward pass."""
+        highest, reserved = self.peaks.spans[PROCESS] if self.peaks.note() else (None, None)
         self.high_water()
-        return {"allocated_bytes": allocated, "reserved_bytes": reserved, "rss_bytes": self.highest_rss or None}
+        return {
+            "allocated_bytes": highest, "reserved_bytes": reserved, "rss_bytes": self.highest_rss or None,
+            "saved_for_backward_bytes": self.saved,
+        }  # fmt: skip
 
     def high_water(self) -> int:
         """Return this process's highest resident memory since `restart_high_water`, as the kernel knows it; 0 if unknown."""

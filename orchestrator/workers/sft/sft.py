@@ -110,13 +110,14 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
     logging.disable_progress_bar()
     parsed = arguments.parse(argv, training_fields())
     own = parsed.own
+    import compiling
     import data
     import models
 
     config = models.load_config(own, parsed.model)
     tokens, manifest = data.load_tokens(own.training_data_path)
     check_data(own, manifest, config)
-    args = training_arguments(parsed.training)
+    args = training_arguments(compiling.without_own_backends(parsed.training))
     if str(getattr(args.eval_strategy, "value", args.eval_strategy)) != "no":
         raise ArgumentError("--eval_strategy must be no: the built-in trainer has no evaluation data.")
     if own.packing or own.padding_free:  # find mistakes before the model is loaded, as far as possible
@@ -127,6 +128,7 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
     collator = data.build_collator(own, attention=attention, pad_token_id=manifest.get("pad_token_id") or 0)
     recomputed, reentrant = checkpointing(args)
     model = models.adapt(model, own, checkpointing=recomputed, reentrant=reentrant)
+    compiling.compile_by_thunder(model, parsed.training)
     from transformers import Trainer
 
     return Trainer(model=model, args=args, train_dataset=rows, data_collator=collator)

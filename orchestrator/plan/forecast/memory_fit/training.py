@@ -172,7 +172,7 @@ def training_of(experiment: Experiment) -> Training:
         masked=_is_masked(experiment, shape, rows, row_tokens),
         attention=Attention.EAGER if attention == "eager" else Attention.FUSED,
         checkpointed=is_checkpointed(experiment),
-        compiled=is_true(arguments.get("torch_compile")) or not is_off(arguments.get("torch_compile_backend", "no")),
+        compiled=_is_compiled(arguments),
         liger=is_true(arguments.get("use_liger_kernel")),
         accumulates=whole(arguments, "gradient_accumulation_steps", 1) > 1,
     )
@@ -180,6 +180,11 @@ def training_of(experiment: Experiment) -> Training:
         _refuse_quantized(training, quantized, weight)
     _refuse_combinations(training, attention)
     return training
+
+
+def _is_compiled(arguments: Mapping[str, Text]) -> bool:
+    backend = arguments.get("torch_compile_backend")
+    return is_true(arguments.get("torch_compile")) if backend is None else not is_off(backend)
 
 
 # --- settings without an estimate ------------------------------------------------------------------------------------
@@ -192,6 +197,8 @@ def _refuse_unknown(experiment: Experiment) -> None:
         raise NotKnown(f"trainer {experiment.trainer}")
     if experiment.framework is not None and experiment.framework.plugin_file is not None:
         raise NotKnown(f"plugin file of {experiment.framework.name}")
+    if experiment.arguments.get("torch_compile_backend") == "thunder":
+        raise NotKnown("compilation by Thunder")
     for name in UNKNOWN_ARGUMENTS.keys() & experiment.arguments.keys():
         if not is_off(experiment.arguments[name]):
             raise NotKnown(UNKNOWN_ARGUMENTS[name])
