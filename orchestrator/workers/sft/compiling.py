@@ -28,7 +28,7 @@ def compile_by_thunder(model: Any, training: Mapping[str, Any]) -> None:
         return
     try:
         from thunder.dynamo import ThunderCompiler
-    except Exception as error:  # beside a torch that is too new for it, Thunder fails with errors of many types
+    except Exception as error:  # with a torch that is too new, the import fails with errors of many types
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise ArgumentError(
             f"--{BACKEND} thunder needs lightning-thunder and a torch that fits it, and its import fails with {why}; "
