@@ -160,10 +160,10 @@ class MetricSource:
 class CustomCommand:
     """A `custom` trainer: a command with `{argument}` placeholders, and the place of its results.
 
-    `results` is `stdout` (its last line is a JSON object), `log` (regular expressions over stdout), `file:NAME.json` or
-    `file:NAME.csv`. Such a file is in the working folder or in the run's folder. `metrics` maps each of Tunebench's metric names to
-    the position and unit of its number. `folder` is the folder of the scenario file; the command names it `{scenario_dir}`.
-    `folder` is a path, so it is not part of the experiment's identity.
+    `results` is `stdout` (its last line is a JSON object), `log` (regular expressions over stdout), `file:NAME.json`,
+    `file:NAME.jsonl` (its last line) or `file:NAME.csv`. Such a file is in the working folder or in the run's folder. `metrics`
+    maps each of Tunebench's metric names to the position and unit of its number. `folder` is the folder of the scenario file; the
+    command names it `{scenario_dir}`. `folder` is a path, so it is not part of the experiment's identity.
     """
 
     command: tuple[str, ...]

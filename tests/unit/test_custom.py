@@ -99,6 +99,11 @@ def test_a_csv_column_s_last_value(tmp_path: Path) -> None:
     ) == {"train_loss": 2.5, "mem_torch_mem_alloc_in_bytes": 2 * 2**30, "mem_nvidia_mem_reserved": 2048, "other": None}
 
 
+def test_the_last_line_of_a_jsonl_file(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text('{"Step": 1, "NLL Loss": 3.5}\n{"Step": 2, "NLL Loss": 2.5}\n\n')
+    assert read(tmp_path, "file:m.jsonl", train_loss=MetricSource(key="NLL Loss")) == {"train_loss": 2.5}
+
+
 def test_regular_expressions_over_the_log(tmp_path: Path) -> None:
     (tmp_path / "stdout.log").write_text("step 1 loss=3.5\nstep 2 loss=2.5 (12 ms)\ngpu: H100\n")
     assert read(
@@ -155,6 +160,9 @@ def test_what_can_not_be_read_is_missing(tmp_path: Path, text: str, results: str
         ("file:out.json", "", "there is no file out.json"),
         ("file:stdout.log", '{"loss": "low"}', "'low' is not a number"),
         ("file:out.csv", "", "there is no file out.csv"),
+        ("file:out.jsonl", "", "there is no file out.jsonl"),
+        ("file:empty.jsonl", "", "empty.jsonl is empty"),
+        ("file:text.jsonl", "", "text.jsonl cannot be read: it is not JSON"),
         ("log", "lost=3", "no line of stdout matches 'loss=(.*)'"),
         ("stdout", '{"loss": NaN}', "nan is not a finite number"),
         ("stdout", "\n \n", "stdout is empty"),
@@ -163,7 +171,8 @@ def test_what_can_not_be_read_is_missing(tmp_path: Path, text: str, results: str
     ],
 )
 def test_a_number_that_did_not_come_says_why(tmp_path: Path, results: str, text: str, why: str) -> None:
-    (tmp_path / "stdout.log").write_text(text)
+    for name, content in {"stdout.log": text, "empty.jsonl": "", "text.jsonl": "loss=3\n"}.items():
+        (tmp_path / name).write_text(content)
     source = MetricSource(key="loss", pattern="loss=(.*)")
     (found,) = custom.read_metrics(
         CustomCommand(command=("x",), results=results, metrics={"train_loss": source}), tmp_path

@@ -2,9 +2,9 @@
 
 The trainer fills the placeholders of the command, and reads the command's numbers. `{argument}` in the command is replaced by an
 argument of the experiment or by a value of PROVIDED. If `{arguments}` is a separate word, all arguments replace it, each as `--key
-value`. `{{word}}` is a literal `{word}`. The numbers come from a JSON file, a CSV file, the last line of stdout, or regular
-expressions that are searched in stdout. A number that cannot be read is a missing measurement, never an exception: the record of
-the run must be written.
+value`. `{{word}}` is a literal `{word}`. The numbers come from a JSON file, a CSV file, the last line of stdout or of a JSONL file,
+or regular expressions that are searched in stdout. A number that cannot be read is a missing measurement, never an exception: the
+record of the run must be written.
 """
 
 from __future__ import annotations
@@ -141,10 +141,10 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
             reading.read_tail(RunFolder(run_dir).stdout, limit=0)  # this refuses a log that is not a regular file
             ends = time.monotonic() + ALL_SEARCHES_S
             return lambda name, source: _last_match(source.pattern or "", RunFolder(run_dir).stdout, ends)
-        if results == "stdout":
-            line = _last_line(RunFolder(run_dir).stdout)
+        if results == "stdout" or results.endswith(".jsonl"):
+            line = _last_line(RunFolder(run_dir).stdout if results == "stdout" else _result_file(run_dir, place))
             if not line:
-                return lambda name, source: Caveat(detail="stdout is empty")
+                return lambda name, source: Caveat(detail=f"{place.removeprefix('the last line of ')} is empty")
             values = reading.parse_json(line.encode(), finite=False)
         elif results.endswith(".csv"):
             rows = _csv_rows(_result_file(run_dir, place))

@@ -59,8 +59,9 @@ class Custom(Model):
     )
     results: Annotated[str, AfterValidator(value_types.results)] = Field(
         "stdout",
-        description="Place of the numbers: `stdout` (its last line is JSON), `file:NAME.json`, `file:NAME.csv`, or `log`.",
-        json_schema_extra={"pattern": r"^(stdout|log|file:(?!/|(.*/)?\.\./).+\.(json|csv))$"},
+        description="Place of the numbers: `stdout` (its last line is JSON), `file:NAME.json`, `file:NAME.jsonl` (its last "
+        "line), `file:NAME.csv`, or `log`.",
+        json_schema_extra={"pattern": r"^(stdout|log|file:(?!/|(.*/)?\.\./).+\.(jsonl?|csv))$"},
     )
     metrics: dict[str, Metric] = Field(
         default_factory=dict, description="Name of a Tunebench metric → source of its value."

@@ -137,8 +137,10 @@ def module(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def results(value: str) -> str:
-    if not re.fullmatch(r"stdout|log|file:.+\.(json|csv)", value):
-        raise ValueError(f"{value!r} is not allowed. Allowed: stdout, log, file:NAME.json, file:NAME.csv")
+    if not re.fullmatch(r"stdout|log|file:.+\.(jsonl?|csv)", value):
+        raise ValueError(
+            f"{value!r} is not allowed. Allowed: stdout, log, file:NAME.json, file:NAME.jsonl, file:NAME.csv"
+        )
     if leads_outside(value.removeprefix("file:")):
         raise ValueError(f"{value!r} is outside the run; write the path of a file in the command's working folder")
     return value
