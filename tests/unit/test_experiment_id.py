@@ -40,7 +40,7 @@ def experiment_digest(experiment: Experiment, perturbing: frozenset[str]) -> str
 )
 def test_any_name_makes_a_tame_id(scenario: str, model: str, form: str) -> None:
     framework = Framework(name=model, digest="d")
-    found = readable_part(replace(ONE, scenario=scenario, model=model, framework=framework), form) + "-" + "0" * 12
+    found = readable_part(replace(ONE, scenario=scenario, model=model, framework=framework), form, {}) + "-" + "0" * 12
     assert FIT.fullmatch(found)
     assert len(found.encode()) < 200
 
@@ -52,6 +52,61 @@ def test_the_tag_can_be_set(tmp_path: Path) -> None:
     }
     (experiment,) = expanded(suite(tmp_path, file))
     assert experiment.id.startswith("s-huggingface_cpu_1xLlama-3.1-8B-")
+
+
+SWEEP = """
+experiment_tag: '{TAG}'
+scenarios:
+- name: dpo
+  trainer: custom
+  device: cpu
+  num_gpus: [1, 2]
+  matrix: {beta: [0.1, 0.5], optimizer.config.lr: [5.5e-06, null]}
+  arguments: {preset: llama3_1_8b_dpo, modules: [q_proj, v_proj]}
+  custom: {command: [train.py, '{arguments}']}
+- name: sft
+  device: cpu
+  arguments:
+    {model_name_or_path: m, torch_dtype: float32, effective_batch_size: 8, per_device_train_batch_size: 1,
+     gradient_accumulation_steps: null}
+"""
+
+
+def tags(tmp_path: Path, tag: str) -> list[str]:
+    """The ids of SWEEP without their digests."""
+    (tmp_path / "scenarios.yaml").write_text(SWEEP.replace("{TAG}", tag))
+    return [one.id[:-13] for one in expanded(load_suite(tmp_path / "scenarios.yaml"))]
+
+
+def test_the_tag_may_name_arguments_as_fairseq2_s_sweep_tags_do(tmp_path: Path) -> None:
+    found = tags(tmp_path, "ps_{preset}.ws_{num_gpus}.beta_{beta}.lr_{optimizer.config.lr}")
+    assert found[0] == "dpo-ps_llama3_1_8b_dpo.ws_1.beta_0.1.lr_5.5e-06"
+    assert found[1] == "dpo-ps_llama3_1_8b_dpo.ws_1.beta_0.1.lr_none"
+    assert found[-2] == "dpo-ps_llama3_1_8b_dpo.ws_2.beta_0.5.lr_none"
+    assert found[-1] == "sft-ps_none.ws_1.beta_none.lr_none", "another scenario has these arguments"
+
+
+def test_an_argument_in_the_tag_has_the_name_and_value_that_are_written(tmp_path: Path) -> None:
+    found = tags(tmp_path, "{torch_dtype}.{effective_batch_size}.{modules}.{{beta}}")
+    assert (found[0], found[-1]) == ("dpo-none.none.q_proj-v_proj.-beta", "sft-float32.8.none.-beta")
+
+
+def test_two_experiments_never_have_the_same_id_whatever_the_tag(tmp_path: Path) -> None:
+    """fairseq2 gives one tag to two configurations that differ in a key that the format does not name."""
+    (tmp_path / "scenarios.yaml").write_text(SWEEP.replace("{TAG}", "ps_{preset}"))
+    ids = [one.id for one in expanded(load_suite(tmp_path / "scenarios.yaml"))]
+    assert len(ids) == len(set(ids)) == 9
+
+
+def test_an_unknown_name_in_the_tag_is_an_error_that_lists_the_allowed_names(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        tags(tmp_path, "ps_{preset}.{betta}.{world_size}")
+    first, second = (str(problem) for problem in error.value.problems)
+    assert (
+        "scenarios.yaml:2:1: experiment_tag: unknown name {betta}; did you mean 'beta'? Allowed: beta, device," in first
+    )
+    assert first.endswith("num_nodes, optimizer.config.lr, per_device_train_batch_size, preset, torch_dtype, trainer")
+    assert "unknown name {world_size}" in second
 
 
 def test_the_tag_is_no_part_of_the_digest(tmp_path: Path) -> None:

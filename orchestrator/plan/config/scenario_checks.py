@@ -16,6 +16,7 @@ from orchestrator.plan.config.check import COUNTS, SCENARIO_ONLY, check, misplac
 from orchestrator.plan.config.frameworks import members
 from orchestrator.plan.config.keys.file_keys import SuiteFile
 from orchestrator.plan.config.keys.scenario_keys import Scenario
+from orchestrator.plan.config.keys.value_types import TAG_WORDS, tag_arguments
 from orchestrator.plan.config.own_script import contradictions
 from orchestrator.plan.config.yaml_file import Document, YamlPath
 
@@ -81,7 +82,7 @@ def across(document: Document, suite: SuiteFile, frameworks: Collection[str], *,
 
     `whole` says whether all framework configurations could be read. If so, an unknown name is a mistake in the scenario.
     """
-    problems: list[Problem] = []
+    problems = [*_unknown_in_tag(document, suite)]
     seen: dict[str, int] = {}
     for index, scenario in enumerate(suite.scenarios):
         root: YamlPath = ("scenarios", index)
@@ -99,6 +100,20 @@ def across(document: Document, suite: SuiteFile, frameworks: Collection[str], *,
         for path, message in (*unknown, *_contradictions(scenario), *_models(scenario)):
             problems.append(document.problem((*root, *path), f"scenario {scenario.name!r}: {message}"))
     return problems
+
+
+def _unknown_in_tag(document: Document, suite: SuiteFile) -> Iterator[Problem]:
+    """Yield a problem for each name in the tag that is neither an allowed word nor an argument of any scenario in the file."""
+    written = {name: None for scenario in suite.scenarios for name in _arguments(scenario)}
+    for name in sorted(tag_arguments(suite.experiment_tag) - written.keys()):
+        message = f"experiment_tag: unknown name {{{name}}}{suggestion(name, (*TAG_WORDS, *written))}"
+        yield document.problem(("experiment_tag",), message)
+
+
+def _arguments(scenario: Scenario) -> Iterator[str]:
+    """Yield the names of the arguments that a scenario writes."""
+    for written in (scenario.arguments, scenario.matrix, *scenario.zip, *scenario.include):
+        yield from (name for name in written if name not in AXIS_KEYS and name != MODEL)
 
 
 def unknown_frameworks(scenario: Scenario, frameworks: Collection[str]) -> Found:

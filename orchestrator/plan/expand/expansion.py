@@ -36,6 +36,7 @@ from orchestrator.plan.command import plan_problems
 from orchestrator.plan.command.parallelism import data_parallel_ranks
 from orchestrator.plan.config import Scenario, Suite, argument_texts, own_script
 from orchestrator.plan.config.frameworks import combined, contradictions, for_trainer
+from orchestrator.plan.config.keys.value_types import tag_arguments
 from orchestrator.plan.config.scenario_checks import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data, with_local_data
 from orchestrator.plan.expand import custom_command
@@ -228,7 +229,10 @@ class Expansion:
     def _launch_of(
         self, name: str | None, model: str, num_gpus: int, num_nodes: int, environment: str | None
     ) -> tuple[str, dict[str, Any]]:
-        """Return the readable part of ids, and fields, that cells of one framework, model, environment and counts share."""
+        """Return the readable part of ids, and fields, that cells of one framework, model, environment and counts share.
+
+        If the tag names arguments, the readable part differs between these cells, and "" is returned for it.
+        """
         framework = self.frameworks[name]
         python, software = self._software(environment)
         variables = self.suite.environments.variables.get(environment or "", {})
@@ -245,7 +249,13 @@ class Expansion:
             **self.shared,
         }
         draft: Any = SimpleNamespace(**fields)
-        return readable_part(draft, self.suite.experiment_tag), fields
+        return "" if self._in_tag else readable_part(draft, self.suite.experiment_tag, {}), fields
+
+    @cached_property
+    def _in_tag(self) -> Mapping[str, str]:
+        """Name of an argument in the tag → the trainer's name of this argument."""
+        names = tag_arguments(self.suite.experiment_tag)
+        return {name: next(iter(self.layers.translated({name: ""})), name) for name in names}
 
     @cached_property
     def _software(self) -> Callable[[str | None], tuple[str | None, Environment | None]]:
@@ -262,6 +272,7 @@ class Expansion:
     def _experiment(self, cell: Cell) -> Experiment:
         framework = self.frameworks[cell.framework]
         merged = self.layers.merged(cell)
+        in_tag = {name: merged.get(own) for name, own in self._in_tag.items()}
         skip = (
             self.strange[cell.framework]
             or other_environment(cell, framework)
@@ -277,7 +288,7 @@ class Expansion:
             self._refuse(custom_command.without_value(self.custom.command, arguments, cell, self.layers))
         if cell.model == self.stand_in:
             del arguments[MODEL]
-        return self._finish(cell, arguments, skip)
+        return self._finish(cell, arguments, skip, in_tag)
 
     def _without_lora(self, merged: Mapping[str, Text | None], cell: Cell) -> Reason | None:
         """Return a reason if the cell does not use LoRA, but an argument of LoRA was written for it.
@@ -322,7 +333,9 @@ class Expansion:
             path = next((layer.path for _, layer in layers if layer.path), ())
             raise ConfigError([self._problem(path, f"{error}{f' ({origins})' if origins else ''}")]) from None
 
-    def _finish(self, cell: Cell, arguments: dict[str, Text], skip: Reason | None) -> Experiment:
+    def _finish(
+        self, cell: Cell, arguments: dict[str, Text], skip: Reason | None, in_tag: Mapping[str, Text | None]
+    ) -> Experiment:
         scenario, trainer = self.scenario, self.trainer
         if trainer.instrumented and trainer.takes_defaults:
             arguments.setdefault("skip_memory_metrics", str(not checks.TRACKERS.intersection(scenario.monitors)))
@@ -344,6 +357,7 @@ class Expansion:
         }
         draft: Any = SimpleNamespace(**fields)  # for checks and id; making an Experiment takes ten times as long
         fields["sources"] = draft.sources = self.files.of(draft)
+        readable = readable or readable_part(draft, self.suite.experiment_tag, in_tag)
         return Experiment(
             id=f"{readable}-{self._digester.digest(draft)}",
             skip=skip or wrong_anywhere(draft, trainer, scenario.device) or plan_problems(draft),

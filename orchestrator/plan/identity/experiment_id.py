@@ -18,12 +18,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from operator import attrgetter
+from string import Formatter
 from typing import Any
 
 from orchestrator.plan.config import canonical
 from orchestrator.plan.config.accelerate_file import OVERRIDDEN, merged
 from orchestrator.plan.data import data_identity
-from orchestrator.records import Experiment, Framework, Text
+from orchestrator.records import Experiment, Framework, Text, as_items
 
 MAX_PART = 80
 
@@ -107,25 +108,29 @@ class Digester:
         return f'{{"accelerate": {canonical(experiment.accelerate)}, "arguments": ', f", {canonical(content)[1:]}"
 
 
-def readable_part(experiment: Experiment, form: str) -> str:
+def readable_part(experiment: Experiment, form: str, arguments: Mapping[str, Text | None]) -> str:
     """Return an id without its digest: `<scenario>-<tag>`. A folder's name can begin with this text.
 
-    `form` is the template of the tag, such as `{model}-{framework}`. The number of nodes is added if there are several and the
-    template does not name it. So is the name of a software environment.
+    `form` is the template of the tag, such as `{model}-{framework}-{learning_rate}`. `arguments` has the values of the arguments in
+    the template. The number of nodes is added if there are several and the template does not name it. So is the name of a software
+    environment.
     """
     if experiment.num_nodes > 1 and "{num_nodes}" not in form:
         form += ".nodes{num_nodes}"
     if experiment.environment is not None and "{environment}" not in form:
         form += ".{environment}"
-    tag = form.format(
-        model=_plain(experiment.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("config:")),
-        framework=_plain(experiment.framework.name if experiment.framework else "none"),
-        num_gpus=experiment.num_gpus,
-        num_nodes=experiment.num_nodes,
-        environment=_plain(experiment.environment.name if experiment.environment else "none"),
-        trainer=experiment.trainer,
-        device=experiment.device,
-    )
+    values = {
+        **{name: "none" if value is None else "-".join(as_items(value)) for name, value in arguments.items()},
+        "model": experiment.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("config:"),
+        "framework": experiment.framework.name if experiment.framework else "none",
+        "num_gpus": str(experiment.num_gpus),
+        "num_nodes": str(experiment.num_nodes),
+        "environment": experiment.environment.name if experiment.environment else "none",
+        "trainer": experiment.trainer,
+        "device": str(experiment.device),
+    }
+    parts = Formatter().parse(form)  # `str.format` would take a name with dots for an attribute
+    tag = "".join(literal + (_plain(values[name]) if name is not None else "") for literal, name, _, _ in parts)
     name = f"{_plain(experiment.scenario)}-{_plain(tag)}"
     return f"_{name}" if name.partition(".")[0].upper() in _RESERVED else name
 

@@ -53,7 +53,8 @@ class SuiteFile(Model):
         default_factory=dict, description="Name of a software environment → its packages."
     )
     experiment_tag: Annotated[str, AfterValidator(value_types.tag)] = Field(
-        "{model}.{framework}.gpus{num_gpus}", description="Readable middle part of an experiment's id."
+        "{model}.{framework}.gpus{num_gpus}",
+        description="Readable middle part of an experiment's id; in braces, a word or an argument.",
     )
     executor: str = Field(
         "local",

@@ -88,20 +88,25 @@ TAG_WORDS = ("model", "framework", "num_gpus", "num_nodes", "environment", "trai
 
 
 def tag(value: str) -> str:
-    """Return the tag. Raises ValueError if a pair of braces contains anything but an allowed name.
+    """Return the tag. Raises ValueError if a pair of braces contains anything but a name, such as `{model}` or `{optim.lr}`.
 
     For example, `{model:999}` is refused, because such a width makes the text longer than an id may be.
     """
-    allowed = ", ".join(f"{{{word}}}" for word in TAG_WORDS)
+    allowed = f"{', '.join(f'{{{word}}}' for word in TAG_WORDS)}, or the name of an argument"
     try:
         parts = list(Formatter().parse(value))
     except ValueError as error:
         raise ValueError(f"{value!r} is invalid ({error}); in braces write one of {allowed}") from None
     for _, name, form, conversion in parts:
-        if name is not None and (name not in TAG_WORDS or form or conversion):
+        if name is not None and (form or conversion or not re.fullmatch(r"[A-Za-z_][\w.-]*", name)):
             written = f"{{{name}{f'!{conversion}' if conversion else ''}{':' if form else ''}{form}}}"
             raise ValueError(f"{written} is invalid; write one of {allowed}")
     return value
+
+
+def tag_arguments(value: str) -> frozenset[str]:
+    """Return the names of the arguments that a tag has in braces."""
+    return frozenset(name for _, name, _, _ in Formatter().parse(value) if name is not None).difference(TAG_WORDS)
 
 
 def _baseline(value: Any) -> Any:
