@@ -195,7 +195,7 @@ def local_model(name: str, base: Path) -> str:
 
 def with_local_data(arguments: dict[str, Text], base: Path) -> None:
     """Make the path of a local data set absolute, because each run has its own working folder."""
-    for name in OWN_DATA:
+    for name in (*OWN_DATA, "dataset_dir"):
         given = arguments.get(name)
         local = find_local(given, base) if isinstance(given, str) else None
         if local is not None:

@@ -38,6 +38,8 @@ OPTIONAL = {
     "flash-attn": "framework configuration flash-attention",
     "trl": "trainer trl",
     "fms-hf-tuning": "trainer fms_hf_tuning",
+    "llamafactory": "trainer llamafactory",
+    "axolotl": "trainer axolotl",
     "litgpt": "trainer litgpt",
     "lightning-thunder": "trainer thunder",
 }

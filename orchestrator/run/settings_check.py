@@ -64,7 +64,7 @@ _SETTING_OF: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "gradient_accumulation_steps": ("gradient_accumulation_steps", _number),
     _STEPS: (_STEPS, _number),
     "r": ("lora_rank", _number),
-    "lora_r": ("lora_rank", _number),
+    **dict.fromkeys(("lora_r", "lora_rank"), ("lora_rank", _number)),
 }
 # The optimizers whose class is known. Other optimizers come from packages, and the names of their classes change.
 _OPTIMIZERS = {
@@ -119,6 +119,10 @@ def _asked(experiment: Experiment) -> dict[str, str]:
         asked["attn_implementation"] = asked.get("flash_attn_implementation", "flash_attention_2")
     if "use_peft" in asked:
         asked["peft_method"] = "lora" if is_true(asked["use_peft"]) else "none"
+    if method := asked.get("finetuning_type", asked.get("adapter")):  # of llamafactory and axolotl
+        asked["peft_method"] = {"full": "none", "freeze": "none", "qlora": "lora"}.get(method, method)
+    if "disable_gradient_checkpointing" in asked:
+        asked["gradient_checkpointing"] = str(not is_true(asked["disable_gradient_checkpointing"]))
     if is_true(asked.get("load_in_4bit")):
         asked["quantization"] = asked.get("bnb_4bit_quant_type", "nf4")
     if is_true(asked.get("load_in_8bit")):
@@ -146,7 +150,8 @@ def _precision(asked: Asked, settings: Settings, *, by_weights: bool) -> Iterato
     for name in ("bf16", "fp16"):
         if by_weights and is_true(asked.get(name)) and settings.get("dtype") == _DTYPES[name]:
             continue
-        if actual is not None and name in asked and is_true(asked[name]) is not (actual == name):
+        chosen = name in asked and asked[name] != "auto"  # axolotl chooses itself
+        if actual is not None and chosen and is_true(asked[name]) is not (actual == name):
             yield f"mixed precision {name}", "on" if is_true(asked[name]) else "off", actual
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.entry_points import Registry
+from orchestrator.trainers.external.axolotl import Axolotl
 from orchestrator.trainers.external.custom import Custom
 from orchestrator.trainers.external.litgpt import LitGpt
+from orchestrator.trainers.external.llamafactory import LlamaFactory
 from orchestrator.trainers.external.thunder import Thunder
 from orchestrator.trainers.fms_hf_tuning import FmsHfTuning
 from orchestrator.trainers.huggingface import HuggingFace
@@ -23,6 +25,8 @@ TRAINERS: Mapping[str, Trainer] = {
     "trl_dpo": TrlDpo(),
     "script": OwnScript(),
     "custom": Custom(),
+    "llamafactory": LlamaFactory(),
+    "axolotl": Axolotl(),
     "litgpt": LitGpt(),
     "thunder": Thunder(),
 }

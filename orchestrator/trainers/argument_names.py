@@ -187,6 +187,55 @@ TRL = _table(
 # defaults.yaml says that rows are not packed, and DPO never packs them.
 TRL_DPO = {**TRL, **_table(_by_value("packing", {"False": {}}))}
 
+# LLaMA-Factory's own names and those of the Trainer of transformers 4 pass unchanged.
+LLAMAFACTORY = _table(
+    _called("max_seq_len", "cutoff_len"),
+    _called("max_seq_length", "cutoff_len"),
+    _called("r", "lora_rank"),
+    _called("target_modules", "lora_target"),
+    _called("revision", "model_revision"),
+    _switch(
+        "gradient_checkpointing",
+        on={"disable_gradient_checkpointing": "False"},
+        off={"disable_gradient_checkpointing": "True"},
+        called="disable_gradient_checkpointing by LLaMA-Factory, with the opposite meaning",
+    ),
+    _by_value(
+        "attn_implementation",
+        {
+            "flash_attention_2": {"flash_attn": "fa2"},
+            "sdpa": {"flash_attn": "sdpa"},
+            "eager": {"flash_attn": "disabled"},
+        },
+    ),
+    _by_value("peft_method", {"lora": {"finetuning_type": "lora"}, "none": {"finetuning_type": "full"}}),
+    _by_value(
+        "quantization",
+        {
+            "nf4": {"quantization_bit": "4", "quantization_type": "nf4"},
+            "fp4": {"quantization_bit": "4", "quantization_type": "fp4"},
+            "int8": {"quantization_bit": "8"},
+        },
+    ),
+    _RUN_FOLDER,
+)
+
+# Axolotl's own names pass unchanged, except for the batch, whose name is Tunebench's until the file is written.
+AXOLOTL = _table(
+    _called("micro_batch_size", "per_device_train_batch_size"),
+    _called("max_seq_len", "sequence_len"),
+    _called("max_seq_length", "sequence_len"),
+    _called("packing", "sample_packing"),
+    _called("num_train_epochs", "num_epochs"),
+    _called("optim", "optimizer"),
+    _called("lr_scheduler_type", "lr_scheduler"),
+    _called("r", "lora_r"),
+    _called("target_modules", "lora_target_modules"),
+    _by_value("peft_method", {"lora": {"adapter": "lora"}, "none": {"adapter": None}}),
+    _dropped("base_model", "the model is model_name_or_path"),
+    _RUN_FOLDER,
+)
+
 # The names of LitGPT pass unchanged.
 LITGPT = _table(
     _dropped("checkpoint_dir", "the checkpoint is model_name_or_path"),

@@ -33,6 +33,7 @@ class Trainer(Protocol):
     trainer's arguments sets `takes_defaults` and gets `defaults.yaml`. Any other trainer gets defaults only if `--defaults` names a
     file. A trainer that sets `builds_models` can build the models named `config:NAME`, which are in no folder and on no hub. A
     trainer that works only on one `device` names it. `steps` says how a program without the instrument reports its steps.
+    `variables` are environment variables of every run; those of the experiment override them.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Trainer(Protocol):
     base_arguments: Mapping[str, Text] = NOTHING
     device: Device | None = None
     steps: StepSource | None = None
+    variables: Mapping[str, str] = MappingProxyType({})
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:
         """Return the experiment's arguments, with two arguments of the run: the data and the output folder."""
@@ -52,6 +54,10 @@ class Trainer(Protocol):
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
         """Return the words after the launcher: a script or `-m module`, and its arguments."""
         ...
+
+    def files(self, experiment: Experiment, run_dir: Path) -> Mapping[str, str]:
+        """Return the files that the command reads from the run's folder, as name → text. The instrument need not be among them."""
+        return {}
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
         """Return the numbers of an ended run from the run's folder. A number that cannot be read is left out or None."""

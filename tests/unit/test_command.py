@@ -110,6 +110,31 @@ CASES: Mapping[str, dict[str, Any]] = {
         "script": Script(module="pkg.train", words=("rows.jsonl",), cwd="scenario", folder="/srv/scenarios"),
         "arguments": {},
     },
+    "llamafactory-2": {
+        "trainer": "llamafactory",
+        "num_gpus": 2,
+        "arguments": {
+            "model_name_or_path": "/models/tiny",
+            "dataset_dir": "/data",
+            "dataset": "mine",
+            "template": "default",
+            "lora_target": ("q_proj", "v_proj"),
+            "learning_rate": "2e-5",
+            "save_strategy": "no",
+            "max_steps": "5",
+        },
+    },
+    "axolotl-1": {
+        "trainer": "axolotl",
+        "arguments": {
+            "model_name_or_path": "/models/tiny",
+            "datasets": ("{'path': '/data/rows.json', 'ds_type': 'json', 'type': 'alpaca', 'shards': None}",),
+            "special_tokens": "{'pad_token': '<|end|>'}",
+            "per_device_train_batch_size": "2",
+            "bf16": "auto",
+            "output_dir": "mine",
+        },
+    },
     "litgpt-1": {
         "trainer": "litgpt",
         "model": "/models/tiny",

@@ -24,6 +24,8 @@ def test_every_trainer_of_ours_is_a_trainer_of_its_name() -> None:
         "trl_dpo",
         "script",
         "custom",
+        "llamafactory",
+        "axolotl",
         "litgpt",
         "thunder",
     )

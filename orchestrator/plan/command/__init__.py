@@ -79,7 +79,7 @@ def build_command(
         argv=(*launch, *options, *words),
         env=env,
         cwd=cwd,
-        files=_files(experiment, words) if files else {},
+        files=_files(experiment, words, run_dir) if files else {},
     )
 
 
@@ -113,9 +113,9 @@ def _literal(word: str) -> str:
     return word.replace("$", "$$") if Template(word).safe_substitute(local_rank="") != word else word
 
 
-def _files(experiment: Experiment, words: Sequence[str]) -> dict[str, str]:
+def _files(experiment: Experiment, words: Sequence[str], run_dir: Path) -> dict[str, str]:
     """Return the files that the command reads from the run's folder, as name → text."""
-    files = {CONFIG_NAME: accelerate_config(experiment)}
+    files = {CONFIG_NAME: accelerate_config(experiment), **trainers.get(experiment.trainer).files(experiment, run_dir)}
     if any(os.path.basename(word) == instrumented.FILE_NAME for word in words):
         files[instrumented.FILE_NAME] = instrumented.single_file()
     return files
@@ -142,7 +142,7 @@ def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[
         env["ACCELERATE_USE_CPU"] = "true"
     if experiment.framework is not None and experiment.framework.plugin_file is not None:
         env["ACCELERATION_FRAMEWORK_CONFIG_FILE"] = experiment.framework.plugin_file
-    return {**env, **experiment.env}
+    return {**env, **trainers.get(experiment.trainer).variables, **experiment.env}
 
 
 def _visible(experiment: Experiment, visible: str) -> str | None:

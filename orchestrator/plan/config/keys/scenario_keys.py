@@ -167,7 +167,8 @@ class Scenario(Model):
     )
     trainer: str | None = Field(
         None,
-        description="huggingface (default), fms_hf_tuning, trl, trl_dpo, litgpt, thunder, script, custom, or your own.",
+        description="huggingface (default), fms_hf_tuning, trl, trl_dpo, llamafactory, axolotl, litgpt, thunder, script, custom, "
+        "or your own.",
     )
     script: Annotated[Words, AfterValidator(value_types.not_empty)] = Field(
         (), description="Your own training script, or a list: the script, then words that come before the arguments."
