@@ -226,7 +226,9 @@ def _facts(entry: Entry) -> dict[str, str]:
     }
     if (built := entry.built) is None:
         return facts
-    asked = (*built.request.requirements, *(f"constraint {line}" for line in built.request.constraints))
+    request = built.request
+    limits = (f"constraint {line}" for line in request.constraints)
+    asked = (*request.requirements, *limits, *(f"override {line}" for line in request.overrides))
     return facts | {
         "size": f"{_size(entry.bytes)}; its removal frees {_size(entry.freed_bytes)}",
         "interpreter": f"{place.interpreter} (Python {built.python})",

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class EnvironmentRequest:
     """The content of a software environment, as it was asked for. `machine.environments` builds it.
 
-    `requirements` and `constraints` are lines as in pip's files. `lock` is the text of a lock file, instead of requirements.
+    `requirements` and `constraints` are lines as in pip's files. `overrides` are lines, too; each replaces every requirement of its
+    package, also those of other packages. `lock` is the text of a lock file, instead of requirements.
     `folders` maps the absolute path of each local package to a digest of its content. `python` is the absolute path of the
     interpreter that the environment is made with. `indexes` are addresses of package indexes; the first replaces the default
     index. `existing` is an interpreter of the user that is used as it is; then the other fields are empty.
@@ -19,6 +20,7 @@ class EnvironmentRequest:
     name: str
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
     lock: str | None = None
     folders: Mapping[str, str] = field(default_factory=dict)
     python: str | None = None

@@ -34,6 +34,12 @@ def make(folder: Path) -> None:
     (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def for_transformers_4(folder: Path) -> None:
+    """Name the tokenizer's class as an older transformers does; it does not know the name that today's writes."""
+    config = folder / "model" / "tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "tokenizer_class": "PreTrainedTokenizerFast"}))
+
+
 def tokens(folder: Path) -> list[list[int]]:
     """Each text as it was prepared and handed to the trainer, with one token that ends it, cut to LONGEST."""
     from tokenizers import Tokenizer

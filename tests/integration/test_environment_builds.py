@@ -130,6 +130,21 @@ def test_constraints_hold(wheels: Path) -> None:
     assert answer(request, "import beta; print(beta.VERSION)") == "2.0"
 
 
+def test_an_override_replaces_what_another_package_asks_for(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages.wheel(wheels, "old", "1.0", requires=["beta<2", "nowhere"])
+    overrides = ("beta==2.0", "nowhere; python_version < '3'")
+    request = request_of(wheels, "old", "beta", overrides=overrides)
+    built(request)
+    assert answer(request, "import beta, old; print(beta.VERSION)") == "2.0"
+    again = request_of(wheels, lock=place_of(request).locked.read_text(), overrides=overrides)
+    built(again)
+    assert environments.lock_digest(again) == environments.lock_digest(request)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(installers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BuildError, match="overrides: needs uv, and there is none; install uv"):
+        built(request_of(wheels, "old", overrides=("beta==2",)))
+
+
 def test_of_two_builders_one_builds_and_both_use_it(wheels: Path) -> None:
     request = request_of(wheels, "alpha")
     with locks.building(place_of(request), print):  # both find the lock taken, whichever starts first

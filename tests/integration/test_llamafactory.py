@@ -29,8 +29,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     """The example, with a tiny model, fewer steps, and LLaMA-Factory's own count of tokens; alone and on two processes."""
     folder = tmp_path_factory.mktemp("llamafactory")
     spelled.make(folder)
-    config = folder / "model" / "tokenizer_config.json"  # an older transformers does not know the name that ours writes
-    config.write_text(json.dumps({**json.loads(config.read_text()), "tokenizer_class": "PreTrainedTokenizerFast"}))
+    spelled.for_transformers_4(folder)
     shutil.copytree(ROOT / "examples" / "instructions", folder / "instructions")
     file = yaml.safe_load((ROOT / "examples" / "llamafactory.yaml").read_text(encoding="utf-8"))
     (scenario,) = file["scenarios"]

@@ -56,6 +56,7 @@ def test_whatever_changes_the_packages_changes_the_digest() -> None:
         request_of("torch==2.13.1"),
         request_of("torch[x]==2.13.0"),
         request_of("torch==2.13.0", constraints=("numpy<2",)),
+        request_of("torch==2.13.0", overrides=("numpy<2",)),
         request_of("torch==2.13.0", indexes=("https://example.org/simple",)),
         request_of("torch==2.13.0", find_links=("https://example.org/wheels",)),
         request_of("torch==2.13.0", folders={"/a/lib": "1"}),

@@ -56,7 +56,7 @@ def build(request: EnvironmentRequest, on_event: OnEvent) -> None:
 
 
 def _refuse_secrets(request: EnvironmentRequest) -> None:
-    for entry in entries((*request.requirements, *request.constraints, request.lock or "")):
+    for entry in entries((*request.requirements, *request.constraints, *request.overrides, request.lock or "")):
         if kind := kind_of_secret(entry):
             shown = one_line(redact(entry), longest=100)
             raise BuildError(
@@ -83,6 +83,8 @@ class _Build:
         pip = sources.pip_settings()
         self.tool = installers.find(sources.uv_options(request, pip))
         of_pip = isinstance(self.tool, installers.Pip)
+        if of_pip and request.overrides:
+            raise BuildError(f"environment {request.name!r}: overrides: needs uv, and there is none; install uv")
         where = sources.for_pip(request, pip, place.constraints) if of_pip else sources.for_uv(request, pip)
         quiet = {"UV_NO_PROGRESS": "1", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", "PIP_NO_COLOR": "1"}
         fixed = {"UV_PYTHON_DOWNLOADS": "never", MARKER: marker}
@@ -116,6 +118,7 @@ class _Build:
         writing.replace(self.place.log, "")
         writing.replace(self.place.requirements, "".join(f"{line}\n" for line in self.request.requirements))
         writing.replace(self.place.constraints, "".join(f"{line}\n" for line in self.request.constraints))
+        writing.replace(self.place.overrides, "".join(f"{line}\n" for line in self.request.overrides))
         if self.request.lock is not None:
             writing.replace(self.place.locked, self.request.lock)
 

@@ -84,6 +84,10 @@ class Place:
         return self.folder / "constraints.txt"
 
     @property
+    def overrides(self) -> Path:
+        return self.folder / "overrides.txt"
+
+    @property
     def locked(self) -> Path:
         """The file with the exact packages and their hashes."""
         return self.folder / "lock.txt"

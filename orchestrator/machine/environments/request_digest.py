@@ -56,7 +56,7 @@ def entries(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _content(request: EnvironmentRequest) -> dict[str, Any]:
-    content = {
+    content: dict[str, Any] = {
         "requirements": _normalised(request.requirements, request.folders),
         "constraints": _normalised(request.constraints, request.folders),
         "lock": _normalised([request.lock or ""], request.folders),
@@ -65,6 +65,8 @@ def _content(request: EnvironmentRequest) -> dict[str, Any]:
         "indexes": [without_credentials(address).rstrip("/") for address in request.indexes],
         "python": _python_tag(request.name, request.existing or request.python),
     }
+    if request.overrides:  # digests of other requests must not change
+        content["overrides"] = _normalised(request.overrides, request.folders)
     return content if request.existing is None else {**content, "existing": True}
 
 

@@ -68,7 +68,7 @@ def _request(name: str, entry: EnvironmentEntry, document: Document) -> Environm
         cure = "" if given else "; write requirements:, lock: or interpreter:"
         raise ConfigError([document.problem(root, f"environment {name!r}: {both}{cure}")])
     if entry.interpreter:
-        for key in ("constraints", "python", "index", "find_links"):
+        for key in ("constraints", "overrides", "python", "index", "find_links"):
             if getattr(entry, key):
                 message = (
                     f"environment {name!r}: nothing is built with interpreter:, so {key}: has no effect; remove it"
@@ -81,6 +81,7 @@ def _request(name: str, entry: EnvironmentEntry, document: Document) -> Environm
         name=name,
         requirements=requirements,
         constraints=lines.of(entry.constraints, (*root, "constraints")),
+        overrides=lines.of(entry.overrides, (*root, "overrides")),
         lock=lines.text(entry.lock, (*root, "lock")) if entry.lock else None,
         folders=lines.folders,
         python=_interpreter(entry.python, document, (*root, "python")),

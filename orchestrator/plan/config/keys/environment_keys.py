@@ -35,6 +35,9 @@ class EnvironmentEntry(Model):
 
     requirements: Words = Field((), description="Packages as in pip's files, or the name of such a file.")
     constraints: Words = Field((), description="Constraints as in pip's files, or the name of such a file.")
+    overrides: Words = Field(
+        (), description="Requirements that replace those of other packages, such as an old limit for torch. Needs uv."
+    )
     lock: str | None = Field(
         None, description="File with the exact packages and their hashes, instead of requirements."
     )
