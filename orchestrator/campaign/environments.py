@@ -13,6 +13,7 @@ from orchestrator.errors import BuildError
 from orchestrator.files import reading
 from orchestrator.files.redaction import redact
 from orchestrator.machine import environments
+from orchestrator.machine.environments.containers import packages
 from orchestrator.machine.environments.places import place_with
 from orchestrator.machine.provenance import pip_freeze
 from orchestrator.plan.config import Suite
@@ -49,6 +50,11 @@ def requirements(plan: Plan) -> Iterator[tuple[str, str]]:
         (one.environment, one.python) for one in plan.experiments if one.environment and one.cannot_run_here is None
     }
     for environment, python in sorted(used, key=str):
+        if environment.container is not None:
+            found = packages(environment)
+            lines = [f"# {environment.container.image} {environment.image}", *map("==".join, sorted(found.items()))]
+            yield f"{environment.name}-{environment.lock}.requirements.txt", redact("\n".join(lines) + "\n")
+            continue
         place = place_with(Path(python or ""))
         locked = reading.read_text(place.locked, limit=reading.LOG_BYTES) if place else pip_freeze(python)
         yield f"{environment.name}-{environment.lock}.requirements.txt", redact(locked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from orchestrator.records.environment import EnvironmentRequest
 
 if TYPE_CHECKING:
     from orchestrator.machine.environments.inventory import Entry
+    from orchestrator.machine.environments.places import Image, Place
 
 # The packages whose versions `list` shows.
 _SHOWN = ("torch", "transformers", "accelerate", "peft")
@@ -44,7 +46,7 @@ def build(
     for name, request in _requests(scenarios, names).items():
         try:
             environments.build(request, tell)
-            say(f"{name}: {environments.interpreter(request)}")
+            say(f"{name}: {environments.image(request) or environments.interpreter(request)}")
         except BuildError as error:
             failed.append(str(error))
     if failed:
@@ -110,9 +112,9 @@ def lock(
     if output is None:
         print_raw([text])
     elif writing.place_once(output, text):
-        say(
-            f"Wrote {output}. To use it, write `lock: {output}` in the environment {name!r}, in place of its requirements."
-        )
+        use = f"`lock: {output}` in the environment {name!r}, in place of its requirements"
+        use = f"its text as `image:` of the container {name!r}" if request.container else use
+        say(f"Wrote {output}. To use it, write {use}.")
     else:
         raise OrchestratorError(f"{output}: the file exists; name a new file with --output, or remove this one")
 
@@ -127,12 +129,14 @@ def rm(
     places = {place.digest: place for word in words for place in inventory.find(word)}
     kept = []
     for place in places.values():
-        names = ", ".join(place.names())
+        names, built = ", ".join(place.names()), place.built()
         freed = inventory.remove(place)
         if freed is None:
             kept.append(f"{place.digest}: a process builds or uses it; repeat the command when it has ended")
         else:
             say(f"removed {place.digest}{f' ({names})' if names else ''}: {_size(freed)} freed")
+            if built and built.image and (left := _left_image(place, built.image)):
+                tell(f"note: {left}")
     if kept:
         raise BuildError("\n".join(kept))
 
@@ -154,6 +158,15 @@ def gc(
         total += collected.freed_bytes
         say(f"removed {collected.place.digest} ({collected.why}): {_size(collected.freed_bytes)} freed")
     say(f"{_size(total)} freed")
+
+
+def _left_image(place: Place, image: Image) -> str | None:
+    """Return a sentence about an image that stays, because others may use it, or None if it was removed."""
+    if image.path is None:
+        return (
+            f"the image stays in podman's store; if no other program uses it, remove it with: podman rmi {image.digest}"
+        )
+    return None if Path(image.path).is_relative_to(place.folder) else f"the file {image.path} stays"
 
 
 def _seconds(text: str) -> float:
@@ -208,9 +221,19 @@ def _as_json(entry: Entry) -> dict[str, Any]:
         "freed_bytes": entry.freed_bytes,
         "last_used_at": entry.last_used,
         "lock": entry.built.lock if entry.built else None,
-        "interpreter": str(entry.place.interpreter),
+        **_source(entry),
         "packages": dict(entry.built.packages) if entry.built else {},
     }
+
+
+def _source(entry: Entry) -> dict[str, Any]:
+    """Return the interpreter of an environment, or the program, the name and the digest of its container's image."""
+    built = entry.built
+    if built is None or built.request.container is None:
+        return {"interpreter": str(entry.place.interpreter)}
+    container = built.request.container
+    digest = built.image.digest if built.image else None
+    return {"interpreter": container.interpreter, "container": {**asdict(container), "digest": digest}}
 
 
 def _facts(entry: Entry) -> dict[str, str]:
@@ -226,6 +249,18 @@ def _facts(entry: Entry) -> dict[str, str]:
     }
     if (built := entry.built) is None:
         return facts
+    if (container := built.request.container) is not None and built.image is not None:
+        python = f" (Python {built.python})" if built.python else ""
+        return facts | {
+            "image": f"{container.image} ({_size(built.image.bytes)})",
+            "digest of image": built.image.digest,
+            "pinned": built.image.pinned,
+            "interpreter": f"{container.interpreter}{python}",
+            "built": f"{built.built_at}, in {built.seconds:.0f} s, by {built.tool} {built.tool_version}",
+            "lock": built.lock,
+            "mounts": "\n".join(container.mounts),
+            "packages": "\n".join(f"{name}=={version}" for name, version in built.packages.items()),
+        }
     request = built.request
     limits = (f"constraint {line}" for line in request.constraints)
     asked = (*request.requirements, *limits, *(f"override {line}" for line in request.overrides))

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from orchestrator.machine.environments import containers
 from orchestrator.machine.provenance import Machine
 from orchestrator.plan.config.argument_text import as_yaml
 from orchestrator.plan.config.frameworks import FrameworkSource
@@ -149,7 +150,8 @@ def cannot_run_here(
         return _no_gpu(experiment, machine)
     return (
         _single_machine(experiment, executor)
-        or (None if _not_built(experiment) else _no_interpreter(experiment.python))
+        or containers.problem(experiment, local=executor == _LOCAL)
+        or _no_interpreter(experiment)
         or _no_plugin_file(experiment.framework)
         or _no_files(experiment, trainer)
         or _no_gpu(experiment, machine)
@@ -183,8 +185,9 @@ def _not_built(experiment: Experiment) -> bool:
     return experiment.environment is not None and experiment.environment.lock is None
 
 
-def _no_interpreter(python: str | None) -> Reason | None:
-    if python is None:
+def _no_interpreter(experiment: Experiment) -> Reason | None:
+    software, python = experiment.environment, experiment.python
+    if python is None or _not_built(experiment) or (software is not None and software.container):
         return None
     path = os.path.expanduser(python)
     if os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK):
@@ -234,17 +237,22 @@ def _no_device(experiment: Experiment, trainer: Trainer) -> Reason | None:
 def _no_package(experiment: Experiment, trainer: Trainer, machine: Machine) -> Reason | None:
     of_framework = experiment.framework.requires if experiment.framework else ()
     required = dict.fromkeys((*trainer.requires_for(experiment.arguments), *of_framework))
+    software = experiment.environment
     if not required or _not_built(experiment):
         return None
-    installed = machine.packages(experiment.python)
+    installed = (
+        containers.packages(software) if software and software.container else machine.packages(experiment.python)
+    )
+    if software and software.container and not installed:  # what is in the image is unknown
+        return None
     missing = [text for text in required if not _satisfied(text, installed.get(_name(text)))]
     if not missing:
         return None
-    software = experiment.environment
     where = f"in {experiment.python}" if experiment.python else "in this environment"
     cure = "install with pip"
     if software:
-        where, cure = f"in the environment {software.name}", "add to its requirements"
+        where = f"in the environment {software.name}"
+        cure = "choose an image that has it" if software.container else "add to its requirements"
     names = Counter(map(_name, missing))
     shown = [
         f"{text} (installed: {installed[_name(text)]})" if _name(text) in installed else text

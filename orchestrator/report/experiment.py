@@ -62,7 +62,8 @@ def _facts(experiment: Experiment, *, has_run: bool) -> Iterator[str]:
     framework = experiment.framework.name if experiment.framework else "none"
     yield f"  scenario {experiment.scenario} · framework configuration {framework} · trainer {experiment.trainer}"
     if experiment.environment:
-        lock = f"packages {experiment.environment.lock}" if experiment.environment.lock else "not built"
+        content = "container" if experiment.environment.container else "packages"
+        lock = f"{content} {experiment.environment.lock}" if experiment.environment.lock else "not built"
         yield f"  environment {experiment.environment.name} ({lock})"
     nodes = f" on {experiment.num_nodes} nodes" if experiment.num_nodes > 1 else ""
     processes = f"{experiment.num_gpus} × {experiment.device}{nodes}"

@@ -28,6 +28,8 @@ from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact, redact_file
 from orchestrator.machine import process
+from orchestrator.machine.environments.containers import in_container
+from orchestrator.machine.environments.containers.command import PYXIS
 from orchestrator.measure.failures import log_tail
 from orchestrator.records import Command, Experiment
 
@@ -50,7 +52,7 @@ def prepare_data(experiments: Iterable[Experiment], on_event: Callable[[str], No
     for experiment in experiments:
         if experiment.skip or experiment.cannot_run_here or experiment.data is None or experiment.data_path is None:
             continue
-        python = os.path.expanduser(experiment.python) if experiment.python else sys.executable
+        python = _interpreter(experiment)
         if (python, experiment.data_path) in done:
             continue
         done.add((python, experiment.data_path))
@@ -163,12 +165,26 @@ def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
     # The experiment's own variables (a hub's address, offline switches) matter for loading data too; GPUs do not.
     env = {**experiment.env, "CUDA_VISIBLE_DEVICES": ""}
     command = Command(argv=(python, str(WORKER), str(spec)), env=env, cwd=folder.parent)
+    if not _on_host(experiment):
+        command = in_container(command, experiment, run_dir=folder.parent)
     outcome = process.run(command, stdout=log, stderr=log, timeout_s=None)
     redact_file(log, limit=reading.LOG_BYTES)  # a library may print an address that contains a password
     if outcome.cancelled:
         raise KeyboardInterrupt
     if outcome.exit_code != 0 or not folder.exists():
         raise PreparationError(_sentence(experiment, log, started))
+
+
+def _interpreter(experiment: Experiment) -> str:
+    if experiment.python is None or _on_host(experiment):
+        return sys.executable
+    return os.path.expanduser(experiment.python)
+
+
+def _on_host(experiment: Experiment) -> bool:
+    """Return whether Tunebench's own interpreter prepares the data, because pyxis starts containers only in an allocation."""
+    container = experiment.environment.container if experiment.environment else None
+    return container is not None and container.program == PYXIS
 
 
 def _sentence(experiment: Experiment, log: Path, started: int) -> str:

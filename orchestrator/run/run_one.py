@@ -25,14 +25,15 @@ from orchestrator.files.redaction import redact
 from orchestrator.machine import provenance
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.cores import host_load, use_only
-from orchestrator.machine.environments.in_use import in_use
+from orchestrator.machine.environments.containers import in_container
+from orchestrator.machine.environments.in_use import facts_of_container, in_use
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failure_kinds import FILES_CHANGED, NO_ENVIRONMENT, NO_METRICS, hint, known
 from orchestrator.measure.failures import Verdict, log_tail, verdict
 from orchestrator.measure.metrics import show
 from orchestrator.measure.rank_files import busy_host
 from orchestrator.monitors import Monitor
-from orchestrator.plan.command import build_command
+from orchestrator.plan.command import build_command, step_on_each_node
 from orchestrator.plan.identity.sources import why_changed
 from orchestrator.records import (
     Caveat,
@@ -149,7 +150,8 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         evidence = _not_started(started_at, kind="unknown", cause=f"{type(error).__name__}: {error}")
     outcome, judged, findings = evidence.outcome, evidence.verdict, evidence.findings
     ended = outcome if (judged.exit_code, judged.signal) == (None, None) else judged
-    facts = provenance.collect(experiment.python, gpus)
+    of_container = facts_of_container(experiment)
+    facts = {**provenance.collect(None if of_container else experiment.python, gpus), **of_container}
     beside, beside_at_once = claims.neighbours(folder.path)
     return RunRecord(
         experiment_id=claim.experiment_id,
@@ -196,6 +198,8 @@ def _evidence(
     watching = [(name, monitors.get(name)) for name in experiment.monitors]
     command = _command(experiment, folder, gpus, watching=watching)
     command = replace(command, env={**command.env, MARKER: claim.marker})
+    outside = len(step_on_each_node(experiment))
+    command = in_container(command, experiment, run_dir=folder.path, outside=outside)
     with ExitStack() as stack:
         watchers = stack.enter_context(companions.accompany(experiment, folder, claim.marker))
         look = partial(companions.occupants, watchers)

@@ -18,11 +18,14 @@ from pathlib import PurePosixPath
 from orchestrator.files.printable_text import shell_word
 from orchestrator.files.redaction import is_secret_name, secret_words, secrets
 from orchestrator.machine.child_environment import LEAKS, MARKER, RUN_DIR
+from orchestrator.machine.environments.containers.command import FOR_APPTAINER, PROGRAMS
 from orchestrator.records import Command
 
 _PORT_OPTIONS = ("--main_process_port", "--master_port", "--main-process-port", "--master-port")
 _PORT_VARIABLES = ("MASTER_PORT",)
 _HOST_OPTION = "--main_process_ip"
+# A container is started by the first words of a command, after at most so many words of `srun`.
+_CONTAINER, _FIRST_WORDS = "--container-image=", 16
 
 _HEAD = """\
 #!/bin/bash
@@ -101,12 +104,12 @@ class _Writer:
 
     def environment(self) -> Iterator[str]:
         for name, value in sorted(self.command.env.items()):
-            if name == MARKER:
+            if name.endswith(MARKER):  # apptainer has it with a prefix, too
                 continue
             if value is None:
                 yield f"unset {name}\n"
             elif is_secret_name(name):
-                yield f"export {name}={_asked_for(name)}\n"
+                yield f"export {name}={_asked_for(name.removeprefix(FOR_APPTAINER))}\n"
             elif name in _PORT_VARIABLES:
                 yield f'export {name}="$port"\n'
             else:
@@ -153,8 +156,13 @@ class _Writer:
 
 
 def _interpreter(command: Command) -> str:
-    """Return the interpreter of a command: its first word, or the word after the program that `srun` gives to `sh`."""
+    """Return the interpreter of a command: its first word, or the word after the program that `srun` gives to `sh`.
+
+    A container's interpreter cannot be used outside, so it is `python3`.
+    """
     argv = command.argv
+    if argv[0] in PROGRAMS or any(word.startswith(_CONTAINER) or word in PROGRAMS for word in argv[:_FIRST_WORDS]):
+        return "python3"
     return argv[argv.index("sh") + 3] if argv[0] == "srun" and "sh" in argv else argv[0]
 
 

@@ -96,9 +96,21 @@ def test_what_cannot_be_an_environment_is_explained(tmp_path: Path, keys: str) -
 
 
 WRONG_ENTRIES = {
-    "a: []": "environment 'a': it has no packages; write requirements:, lock: or interpreter:",
+    "a: []": "environment 'a': it has no packages; write requirements:, lock:, interpreter: or container:",
     "a: {requirements: [x], interpreter: /usr/bin/python3}": "interpreter and requirements are given; keep one of them",
     "a: {interpreter: /usr/bin/python3, find_links: w}": "nothing is built with interpreter:, so find_links: has no effect",
+    "a: {requirements: [x], container: x}": "environment 'a': container and requirements are given; keep one of them",
+    "a: {interpreter: /usr/bin/python3, container: x}": "interpreter and container are given; keep one of them",
+    "a: {container: x, lock: l}": "environment 'a': container and lock are given; keep one of them",
+    "a: {container: x, python: '3.11'}": "nothing is built with container:, so python: has no effect; remove it",
+    "a: {container: ''}": "'' is not an image; write it like docker.io/pytorch/pytorch:2.6.0",
+    "a: {container: '-v x'}": "'-v x' is not an image; write it like",
+    "a: {container: x.sif}": "x.sif; correct the path",
+    "a: {container: {image: x.sif, program: podman}}": "podman cannot start a .sif file; write program: apptainer",
+    "a: {container: {image: x, program: docker}}": "program: 'docker' is not allowed. Allowed: apptainer, podman, pyxis",
+    "a: {container: {image: x, mounts: [./gone]}}": "gone; correct the path",
+    "a: {container: {image: x, mounts: ['.:data']}}": "'.:data' is not a mount; write FOLDER or FOLDER:/PATH",
+    "a: {container: {image: x, entrypoint: y}}": "unknown key 'entrypoint'",
     "a: ['torch = 2']": "'torch = 2' is not a requirement; write it like torch==2.13.0",
     "a: [./missing]": "there is no ",
     "a: [requirements.txt]": "requirements.txt: there is no such file; correct the path",

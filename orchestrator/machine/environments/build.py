@@ -6,8 +6,6 @@ One process builds, others wait for it. What a killed or failed build left is re
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,16 +17,15 @@ from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import kind_of_secret, redact, redact_file
 from orchestrator.machine import process, provenance
 from orchestrator.machine.child_environment import MARKER
-from orchestrator.machine.environments import contents, installers, locks, sources
-from orchestrator.machine.environments.places import Built, Place, place_of
+from orchestrator.machine.environments import contents, installers, locks, sources, steps
+from orchestrator.machine.environments.containers import pull
+from orchestrator.machine.environments.places import Built, Place, discard, place_of
 from orchestrator.machine.environments.request_digest import entries, starts
-from orchestrator.records import Command, dump
+from orchestrator.records import dump
 from orchestrator.records.environment import EnvironmentRequest
 
 OnEvent = Callable[[str], None]
 _SHORT_S = 60.0
-_LONGEST_CAUSE = 400
-_ERROR = re.compile(r"^\s*(error:|ERROR:|×|\w*(Error|Exception):)")
 # Variables that would lead uv, pip or the new interpreter to other packages, or to other places, than the request names.
 _UNSET = (
     *("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"),
@@ -49,7 +46,9 @@ def build(request: EnvironmentRequest, on_event: OnEvent) -> None:
     if place.built() is None:
         _refuse_secrets(request)
         with locks.building(place, on_event) as marker:
-            if marker is not None:
+            if marker is not None and request.container is not None:
+                pull.build(request, request.container, place, marker, on_event)
+            elif marker is not None:
                 _Build(request, place, marker, on_event).carry_out()
     place.add_name(request.name)
     locks.touch(place)
@@ -63,16 +62,6 @@ def _refuse_secrets(request: EnvironmentRequest) -> None:
                 f"environment {request.name!r}: {shown} contains {kind}; "
                 "write ${NAME} in its place, or let a credential helper or ~/.netrc answer"
             )
-
-
-def discard(place: Place) -> None:
-    """Remove an environment's folder. The record goes first: if this is interrupted, the rest does not count as built."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        place.record.unlink()
-    if place.folder.is_symlink() or place.folder.is_file():
-        place.folder.unlink()
-    elif place.folder.exists():
-        shutil.rmtree(place.folder)
 
 
 class _Build:
@@ -139,25 +128,7 @@ class _Build:
             raise BuildError(f"environment {self.request.name!r}: {error}; install uv, or repair it") from error
 
     def _run(self, step: installers.Step) -> None:
-        log = self.place.log
-        before = log.stat().st_size
-        try:
-            outcome = process.run(
-                Command(argv=step.argv, env=self.env, cwd=self.place.folder), stdout=log, stderr=log, timeout_s=None
-            )
-        except LaunchError as error:
-            raise self._failed(step, str(error)) from error
-        if outcome.cancelled:
-            raise KeyboardInterrupt
-        if outcome.exit_code != 0:
-            raise self._failed(step, _last_words(log, log.stat().st_size - before))
-
-    def _failed(self, step: installers.Step, cause: str) -> BuildError:
-        cure = "correct the environment or its indexes, and repeat the command"
-        cause = one_line(redact(cause), longest=_LONGEST_CAUSE)
-        return BuildError(
-            f"environment {self.request.name!r}: {step.what} failed: {cause}; {cure} (log: {self.place.log})"
-        )
+        steps.run(step, self.request, self.place, self.env)
 
     def _freeze(self) -> None:
         """Write the lock after the build, if the tool could not make one before."""
@@ -180,11 +151,3 @@ class _Build:
             built_at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         )
         writing.replace(self.place.record, redact(dump(built)))
-
-
-def _last_words(log: Path, size: int) -> str:
-    """Return the error at the end of a step's output: from its first line on, or the last line if no line is an error."""
-    lines = reading.read_tail(log, limit=max(0, size)).splitlines()
-    first = next((at for at, line in enumerate(lines) if _ERROR.match(line)), max(0, len(lines) - 1))
-    text = " ".join(line.strip(" ×│╰─▶├╭") for line in lines[first:])
-    return text.removeprefix("error: ").replace(" cause: ", ": ").rstrip(".") or "it ended without any output"

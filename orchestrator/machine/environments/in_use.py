@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import BuildError
 from orchestrator.machine.environments import contents, locks
+from orchestrator.machine.environments.containers import place_of_environment, pull
 from orchestrator.machine.environments.places import place_with
-from orchestrator.records import EnvironmentRequest, Experiment
+from orchestrator.records import Container, Environment, EnvironmentRequest, Experiment
 
 
 @contextmanager
@@ -22,6 +25,11 @@ def in_use(experiment: Experiment) -> Iterator[None]:
     if software is None or python is None:
         yield
         return
+    if software.container is not None:
+        with locks.using_place(place_of_environment(software)):
+            _check_image(software, software.container)
+            yield
+        return
     with locks.using(Path(python)):
         place = place_with(Path(python))
         built = place.built() if place else None
@@ -29,3 +37,32 @@ def in_use(experiment: Experiment) -> Iterator[None]:
         if lock != software.lock:
             raise BuildError(f"environment {software.name!r} has other packages than when this run was planned")
         yield
+
+
+def _check_image(software: Environment, container: Container) -> None:
+    built = place_of_environment(software).built()
+    if built is None or built.lock != software.lock:
+        raise BuildError(f"environment {software.name!r} has another image than when this run was planned")
+    if built.image is None or not pull.is_in_store(container, built.image.digest):
+        cure = "remove the environment with `tunebench env rm`, and build it again"
+        raise BuildError(f"environment {software.name!r}: its image is not on this machine any more; {cure}")
+
+
+def facts_of_container(experiment: Experiment) -> dict[str, Any]:
+    """Return the facts of a record about the container of a run: its image, and the packages in the image."""
+    software = experiment.environment
+    if software is None or software.container is None:
+        return {}
+    container, built = software.container, place_of_environment(software).built()
+    pinned = built.image.pinned if built and built.image else None
+    version, packages = (built.python or None, dict(built.packages)) if built else (None, {})
+    return {
+        "python": {"executable": container.interpreter, "version": version},
+        "packages": packages,
+        "container": {
+            **asdict(container),
+            "mounts": list(container.mounts),
+            "digest": software.image,
+            "pinned": pinned,
+        },
+    }

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from orchestrator.errors import BuildError, suggestion
 from orchestrator.machine.environments import contents, locks
-from orchestrator.machine.environments.build import discard
-from orchestrator.machine.environments.places import IS_DIGEST, Built, Place, environments_folder
+from orchestrator.machine.environments.places import IS_DIGEST, Built, Place, discard, environments_folder
 
 _SHORTEST_PART = 4
 

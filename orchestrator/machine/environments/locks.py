@@ -16,7 +16,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from orchestrator.errors import BuildError
@@ -84,9 +84,13 @@ def using(interpreter: Path) -> Iterator[None]:
     Do nothing for an interpreter that Tunebench did not make. Raise BuildError if the environment is gone.
     """
     place = place_with(interpreter)
-    if place is None:
+    with nullcontext() if place is None else using_place(place):
         yield
-        return
+
+
+@contextmanager
+def using_place(place: Place) -> Iterator[None]:
+    """Keep the environment of this place from being removed, as `using` does."""
     if not place.record.exists():
         raise _gone(place)
     with _locked(place.lock_file, fcntl.LOCK_SH):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,10 +32,34 @@ _VENV = "venv"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """A container image. `digest` is its SHA-256, and `pinned` the reference that always names this image.
+
+    An image in a file has the `path` of the file. `modified_ns` and `bytes` tell whether the file was changed.
+    """
+
+    digest: str
+    pinned: str
+    bytes: int
+    path: str | None = None
+    modified_ns: int | None = None
+
+    def is_there(self) -> bool:
+        """Return whether the image's file is unchanged. Only the program knows this of an image without a file."""
+        if self.path is None:
+            return True
+        with suppress(OSError):
+            status = os.stat(self.path)
+            return (status.st_size, status.st_mtime_ns) == (self.bytes, self.modified_ns)
+        return False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Built:
     """The content of `environment.json`. `lock` is the digest of the installed packages; `bytes` counts hard links once.
 
-    `request` has no credentials. `seconds` is the time of the build, and `built_at` is when it ended.
+    `request` has no credentials. `seconds` is the time of the build, and `built_at` is when it ended. A container has an `image`.
+    Its `lock` is a digest of the image, and its packages are those of the interpreter in the image.
     """
 
     request: EnvironmentRequest
@@ -46,6 +71,7 @@ class Built:
     seconds: float
     bytes: int
     built_at: str
+    image: Image | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +91,11 @@ class Place:
     @property
     def interpreter(self) -> Path:
         return self.venv / "bin" / "python"
+
+    @property
+    def home(self) -> Path:
+        """The home folder inside a container: caches such as Triton's stay in it from run to run."""
+        return self.folder / "home"
 
     @property
     def lock_file(self) -> Path:
@@ -99,14 +130,14 @@ class Place:
     def built(self) -> Built | None:
         """Return what is known of the finished build.
 
-        Return None if the environment is not built, or if the interpreter that it was made with was removed.
+        Return None if the environment is not built, or if the interpreter that it was made with was removed. So it is if the
+        file of a container's image was changed.
         """
-        if not self.interpreter.exists():
-            return None
         try:
-            return load(Built, reading.read_bytes(self.record, limit=reading.RECORD_BYTES))
+            built = load(Built, reading.read_bytes(self.record, limit=reading.RECORD_BYTES))
         except (OSError, ValueError):
             return None
+        return built if (built.image.is_there() if built.image else self.interpreter.exists()) else None
 
     def names(self) -> tuple[str, ...]:
         """Return the names under which the environment was built, without repetition."""
@@ -123,6 +154,16 @@ class Place:
     @property
     def _names(self) -> Path:
         return self.folder / "names.txt"
+
+
+def discard(place: Place) -> None:
+    """Remove an environment's folder. The record goes first: if this is interrupted, the rest does not count as built."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        place.record.unlink()
+    if place.folder.is_symlink() or place.folder.is_file():
+        place.folder.unlink()
+    elif place.folder.exists():
+        shutil.rmtree(place.folder)
 
 
 def environments_folder() -> Path:

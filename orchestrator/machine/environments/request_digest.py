@@ -14,6 +14,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,8 @@ def entries(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _content(request: EnvironmentRequest) -> dict[str, Any]:
+    if request.container is not None:
+        return {"container": asdict(request.container)}
     content: dict[str, Any] = {
         "requirements": _normalised(request.requirements, request.folders),
         "constraints": _normalised(request.constraints, request.folders),

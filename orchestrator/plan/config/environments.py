@@ -16,15 +16,18 @@ from pathlib import Path
 
 from orchestrator.errors import ConfigError, Problem
 from orchestrator.files import content, reading
+from orchestrator.machine.environments.containers.command import APPTAINER, PODMAN, PYXIS
 from orchestrator.plan.config.check import check
-from orchestrator.plan.config.keys.environment_keys import EnvironmentEntry, EnvironmentsFile
+from orchestrator.plan.config.keys.environment_keys import ContainerEntry, EnvironmentEntry, EnvironmentsFile
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
-from orchestrator.records import EnvironmentRequest
+from orchestrator.records import Container, EnvironmentRequest
 
 FILE, KEY = "environments.yaml", "environments"
 
 _VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2})?", re.ASCII)
 _FOLDER = re.compile(r"(?P<name>[\w.-]+\s*(\[[^]]*\])?\s*@\s*)?(file://)?(?P<path>(~|\.{0,2})/\S*|\.{1,2})")
+# Image files of containers, and the only program that starts them.
+_IMAGE_FILES = {".sif": APPTAINER, ".sqsh": PYXIS}
 # Folders that say nothing about a local package's content: anywhere, and at its top.
 _CACHES, _BUILDS = frozenset({"__pycache__", "node_modules"}), frozenset({"build", "dist"})
 
@@ -62,19 +65,20 @@ def load_environments(
 def _request(name: str, entry: EnvironmentEntry, document: Document) -> EnvironmentRequest:
     """Return what an environment is asked to have. Raise ConfigError for a mistake that needs the files that it names."""
     base, root = document.file.parent, (KEY, name)
-    given = [key for key in ("interpreter", "lock", "requirements") if getattr(entry, key)]
+    given = [key for key in ("interpreter", "container", "lock", "requirements") if getattr(entry, key)]
     if len(given) != 1:
         both = f"{given[0]} and {given[1]} are given; keep one of them" if given else "it has no packages"
-        cure = "" if given else "; write requirements:, lock: or interpreter:"
+        cure = "" if given else "; write requirements:, lock:, interpreter: or container:"
         raise ConfigError([document.problem(root, f"environment {name!r}: {both}{cure}")])
-    if entry.interpreter:
+    if given[0] in ("interpreter", "container"):
         for key in ("constraints", "overrides", "python", "index", "find_links"):
             if getattr(entry, key):
-                message = (
-                    f"environment {name!r}: nothing is built with interpreter:, so {key}: has no effect; remove it"
-                )
+                message = f"environment {name!r}: nothing is built with {given[0]}:, so {key}: has no effect; remove it"
                 raise ConfigError([document.problem((*root, key), message)])
+    if entry.interpreter:
         return EnvironmentRequest(name=name, existing=_absolute(entry.interpreter, base))
+    if entry.container:
+        return EnvironmentRequest(name=name, container=_container(name, entry.container, document))
     lines = _Lines(document, base)
     requirements = lines.of(entry.requirements, (*root, "requirements"))
     return EnvironmentRequest(
@@ -88,6 +92,37 @@ def _request(name: str, entry: EnvironmentEntry, document: Document) -> Environm
         find_links=tuple(link if "://" in link else _absolute(link, base) for link in entry.find_links),
         indexes=entry.index,
     )
+
+
+def _container(name: str, entry: ContainerEntry, document: Document) -> Container:
+    """Return the container of the environment `name`. Raise ConfigError for a mistake that needs the files that it names."""
+    base, root = document.file.parent, (KEY, name, "container")
+    suffix = Path(entry.image).suffix if "://" not in entry.image else ""
+    needed = _IMAGE_FILES.get(suffix)
+    program = entry.program or needed or next(filter(shutil.which, (PODMAN, APPTAINER)), PODMAN)
+    image = entry.image.removeprefix("docker://") if program == PODMAN else entry.image
+
+    def refuse(key: str, message: str) -> ConfigError:
+        return ConfigError([document.problem((*root, key), f"environment {name!r}: {message}")])
+
+    if not image.strip() or image.startswith("-") or len(image.split()) != 1:
+        raise refuse("image", f"{entry.image!r} is not an image; write it like docker.io/pytorch/pytorch:2.6.0")
+    if needed is not None and program != needed:
+        raise refuse("program", f"{program} cannot start a {suffix} file; write program: {needed}, or leave it out")
+    if needed is not None:
+        image = _absolute(image, base)
+        if not os.path.isfile(image):
+            raise refuse("image", f"there is no file {image}; correct the path")
+    mounts = []
+    for mount in entry.mounts:
+        source, _, target = mount.partition(":")
+        folder = _absolute(source, base)
+        if not os.path.exists(folder):
+            raise refuse("mounts", f"there is no {folder}; correct the path")
+        if (target and not os.path.isabs(target)) or ":" in target or "," in mount:
+            raise refuse("mounts", f"{mount!r} is not a mount; write FOLDER or FOLDER:/PATH, without commas")
+        mounts.append(f"{folder}:{target or folder}")
+    return Container(program=program, image=image, interpreter=entry.interpreter, mounts=tuple(mounts))
 
 
 class _Lines:

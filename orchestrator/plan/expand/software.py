@@ -32,5 +32,6 @@ def software(
         return own, None
     request = requests[name]
     locked = environments.lock_digest(request)
-    environment = Environment(name=name, request=environments.digest(request), lock=locked)
+    asked, image = environments.digest(request), environments.image(request)
+    environment = Environment(name=name, request=asked, lock=locked, container=request.container, image=image)
     return str(environments.interpreter(request)), environment

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from orchestrator.files.printable_text import joined_lines, shell_word
 from orchestrator.files.redaction import MASK, Redactor, is_secret_name, redact_words, redactor
-from orchestrator.plan.command import build_command
+from orchestrator.machine.environments.containers import in_container
+from orchestrator.plan.command import build_command, step_on_each_node
 from orchestrator.records import Command, Experiment
 
 RUN_DIR, GPUS, PORT, HOST = Path("{run_dir}"), "{gpus}", "{port}", "{host}"
@@ -16,7 +17,10 @@ RUN_DIR, GPUS, PORT, HOST = Path("{run_dir}"), "{gpus}", "{port}", "{host}"
 def planned_command(experiment: Experiment, python: str) -> Command:
     """Return the command of a run, with placeholders such as `{port}` for values that are known only at launch."""
     interpreter = experiment.python or python
-    return build_command(experiment, python=interpreter, gpus=GPUS, run_dir=RUN_DIR, port=PORT, host=HOST, files=False)
+    command = build_command(
+        experiment, python=interpreter, gpus=GPUS, run_dir=RUN_DIR, port=PORT, host=HOST, files=False
+    )
+    return in_container(command, experiment, run_dir=RUN_DIR, outside=len(step_on_each_node(experiment)), environ={})
 
 
 def command_lines(experiments: Iterable[Experiment], python: str) -> Iterator[str]:

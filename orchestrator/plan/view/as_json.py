@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.files.redaction import MASK, Redactor, is_secret_name, redact_words, redactor
 from orchestrator.plan.expand import Plan, has_id
 from orchestrator.plan.view.as_commands import RUN_DIR, planned_command, variables
-from orchestrator.records import Experiment, Reason
+from orchestrator.records import Environment, Experiment, Reason
 from orchestrator.trainers import get as get_trainer
 
 if TYPE_CHECKING:  # most plans need no forecast
@@ -71,8 +71,14 @@ def _cell(experiment: Experiment) -> dict[str, Any]:
         "model_name_or_path": experiment.model,
         "num_gpus": experiment.num_gpus,
         **({"num_nodes": experiment.num_nodes} if experiment.num_nodes > 1 else {}),
-        **({"software": asdict(experiment.environment)} if experiment.environment else {}),
+        **({"software": _software(experiment.environment)} if experiment.environment else {}),
     }
+
+
+def _software(environment: Environment) -> dict[str, Any]:
+    """Return the fields of a software environment. Those of containers are left out for other environments."""
+    fields = asdict(environment)
+    return fields if environment.container else {name: fields[name] for name in ("name", "request", "lock")}
 
 
 def _experiment(experiment: Experiment, python: str, redact: Redactor, masked: Callable[[Any], Any]) -> dict[str, Any]:

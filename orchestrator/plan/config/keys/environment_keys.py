@@ -4,7 +4,7 @@ This module has no `from __future__ import annotations`, as `scenario_keys`.
 """
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -30,8 +30,24 @@ def _safe_name(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _container(value: Any) -> Any:
+    """Return a container as a mapping. A text is the image."""
+    return {"image": value} if isinstance(value, str) else value
+
+
+class ContainerEntry(Model):
+    """A container image as a software environment."""
+
+    image: str = Field(description="Image in a registry, or the path of a .sif file (apptainer) or .sqsh file (pyxis).")
+    program: Literal["podman", "apptainer", "pyxis"] | None = Field(
+        None, description="Program that starts the container. Default: the first of podman and apptainer on PATH."
+    )
+    interpreter: str = Field("python", description="Python interpreter in the image.")
+    mounts: Words = Field((), description="More folders that the container sees: `FOLDER` or `FOLDER:PATH`.")
+
+
 class EnvironmentEntry(Model):
-    """A software environment: its packages, or an interpreter that has them."""
+    """A software environment: its packages, or an interpreter or a container that has them."""
 
     requirements: Words = Field((), description="Packages as in pip's files, or the name of such a file.")
     constraints: Words = Field((), description="Constraints as in pip's files, or the name of such a file.")
@@ -48,6 +64,9 @@ class EnvironmentEntry(Model):
     find_links: Words = Field((), description="Folders or pages with wheels.")
     env: Variables = Field(default_factory=dict, description="Environment variables of runs; null unsets a variable.")
     interpreter: str | None = Field(None, description="Existing interpreter that is used as it is; nothing is built.")
+    container: (
+        Annotated[ContainerEntry, BeforeValidator(_container, json_schema_input_type=ContainerEntry | str)] | None
+    ) = Field(None, description="Container image in which the runs train.")
 
 
 _Entry = Annotated[EnvironmentEntry, BeforeValidator(_entry, json_schema_input_type=EnvironmentEntry | Words)]
