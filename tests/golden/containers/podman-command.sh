@@ -33,6 +33,7 @@ exec podman run \
   --env=TOKENIZERS_PARALLELISM \
   --env=TUNEBENCH_RUN_DIR \
   --env=A \
+  --env=TUNEBENCH_RUN \
   --unsetenv=WANDB_MODE \
   --volume=/results:/results \
   --volume=/package/workers:/package/workers:ro \

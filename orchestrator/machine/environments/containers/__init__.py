@@ -42,7 +42,8 @@ def in_container(
     if environment is None or environment.container is None:
         return command
     place, container = place_of_environment(environment), environment.container
-    gpus = experiment.processes_per_node if experiment.device is Device.CUDA else 0
+    sees_gpus = experiment.device is Device.CUDA and command.env.get("CUDA_VISIBLE_DEVICES") != ""
+    gpus = experiment.processes_per_node if sees_gpus else 0
     folders = [
         *_results_folder(run_dir),
         *_named(experiment),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.errors import LaunchError
+from orchestrator.machine.child_environment import MARKER
 from orchestrator.records import Command
 
 PODMAN, APPTAINER, PYXIS = "podman", "apptainer", "pyxis"
@@ -89,7 +90,7 @@ def _podman(parts: _Parts) -> Command:
     user = f"--user={settings.user}" if settings.user else "--userns=keep-id"
     gpus = ("--device=nvidia.com/gpu=all",) if settings.gpus else ()
     variables = (f"--env={name}={value}" for name, value in parts.fixed.items())
-    passed = (f"--env={name}" for name in parts.names)
+    passed = (f"--env={name}" for name in dict.fromkeys((*parts.names, MARKER)))
     unset = (f"--unsetenv={name}" for name, value in parts.own.items() if value is None)
     mounts = (f"--volume={mount}" for mount in settings.mounts)
     place = (f"--workdir={parts.command.cwd}", settings.image)
