@@ -53,10 +53,12 @@ _BATCH, _STEPS = "per_device_train_batch_size", "max_steps"
 # Argument → the setting that shows its effect, and the form in which the two are compared.
 _SETTING_OF: Mapping[str, tuple[str, Callable[[str], object]]] = {
     **{name: (name, is_true) for name in ("gradient_checkpointing", "torch_compile", "padding_free", "packing")},
+    **{name: (name, is_true) for name in ("chunked_loss", "activation_offloading")},
     "activation_checkpointing": ("gradient_checkpointing", is_true),
     "use_liger_kernel": ("liger", is_true),
     "torch_compile_mode": ("torch_compile_mode", str),
     "attn_implementation": ("attn_implementation", _attention),
+    "sdpa_backend": ("sdpa_backend", str.lower),
     "dtype": ("dtype", _dtype),
     "peft_method": ("peft_method", str.lower),
     "quantization": ("quantization", str.lower),

@@ -73,6 +73,11 @@ PADDED = [*EPOCH, "--gradient_accumulation_steps", "3"]
 PACKED = [*EPOCH, "--packing", "True", "--gradient_accumulation_steps", "2"]
 FREE = [*EPOCH, "--padding_free", "True", "--attn_implementation", "eager", "--gradient_accumulation_steps", "2"]
 VARIANTS = {"padded": PADDED, "packed": PACKED, "free": FREE}
+SAVERS = {
+    "chunked": [*PADDED, "--chunked_loss", "True"],
+    "offloaded": [*PADDED, "--activation_offloading", "True", "--sdpa_backend", "math"],
+}
+"""They need less memory than the padded training, and learn the same."""
 ACCUMULATED = {"padded": 3, "packed": 2, "free": 2}
 COUNTS = ("tokens", "real", "labelled", "samples", "squares")
 Counts = dict[str, int]
@@ -108,6 +113,11 @@ def trained_by_theirs(folder: Path, *words: str) -> Run:
 def steps(run: Run, variant: str, rank: int) -> list[dict[str, Any]]:
     lines = map(json.loads, (run.folder / f"{variant}-{rank}.jsonl").read_text().splitlines())
     return [line for line in lines if "s" in line]
+
+
+def losses(run: Run, variant: str) -> list[float]:
+    lines = map(json.loads, (run.folder / f"{variant}-0.jsonl").read_text().splitlines())
+    return [line["loss"] for line in lines if "loss" in line]
 
 
 def by_step(run: Run, variant: str, rank: int, accumulated: int) -> list[Counts]:

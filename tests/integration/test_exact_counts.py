@@ -18,9 +18,11 @@ from counted_trainings import (
     COUNTS,
     PACKED,
     PADDED,
+    SAVERS,
     VARIANTS,
     by_step,
     counts,
+    losses,
     steps,
     trained,
     trained_by_theirs,
@@ -43,7 +45,8 @@ class Alone:
 
 @pytest.fixture(scope="session")
 def alone(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Alone:
-    variants = {**VARIANTS, "stopped": LONG}
+    variants = {**VARIANTS, **SAVERS, "stopped": LONG}
+    chunks = "import memory_savers\nmemory_savers.CHUNK_ROWS = 100\n"
     measure = json.dumps({"at_most_steps": 13, "within": None})
     endless = [INSTRUMENT, "--", SFT, *training(prepared, "--max_steps", "100000", "--max_seq_len", "16")]
     folders = {name: tmp_path_factory.mktemp(name) for name in ("one", "hiding", "unfiltered", "killed")}
@@ -53,7 +56,7 @@ def alone(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Alone:
         return file.exists() and file.read_text().count('"s"') >= 5
 
     one, hiding, unfiltered, killed = at_once(
-        lambda: trained(folders["one"], prepared, 1, variants, TUNEBENCH_MEASURE=measure),
+        lambda: trained(folders["one"], prepared, 1, variants, before=chunks, TUNEBENCH_MEASURE=measure),
         lambda: trained_by_theirs(folders["hiding"], "3", "1"),
         lambda: trained_by_theirs(folders["unfiltered"], "6", "5", "unfiltered"),
         lambda: start(folders["killed"] / "run", endless, until=five_steps),
@@ -97,6 +100,13 @@ def test_counts_are_those_of_the_data(run: str, variant: str, request: pytest.Fi
     if variant == "padded":
         assert any(line["real"] < line["tokens"] for line in found), "no padding would prove nothing"
         assert found[-1]["micro"] < 3 or trained.worker()["world_size"] > 1, "the end is not ragged"
+
+
+@pytest.mark.parametrize("variant", SAVERS)
+def test_less_memory_changes_neither_losses_nor_counts(one: Run, variant: str) -> None:
+    assert counts(steps(one, variant, 0)) == counts(steps(one, "padded", 0))
+    assert losses(one, variant) == pytest.approx(losses(one, "padded"), rel=1e-5)
+    assert len(losses(one, variant)) >= 2
 
 
 @pytest.mark.parametrize("run", RANKS)

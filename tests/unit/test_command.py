@@ -27,6 +27,8 @@ FSDP = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_res
 HSDP = yaml.safe_load((ROOT / "frameworks" / "hsdp.yaml").read_text())["accelerate"]
 SHARED = yaml.safe_load((ROOT / "frameworks" / "context-parallel.yaml").read_text())["accelerate"]
 BOTH = merged(HSDP, SHARED)
+ZERO = yaml.safe_load((ROOT / "frameworks" / "zero3.yaml").read_text())["accelerate"]
+WRITTEN_ZERO = merged(ZERO, {"deepspeed_config": {"gradient_accumulation_steps": 4, "gradient_clipping": 1.0}})
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -83,6 +85,7 @@ CASES: Mapping[str, dict[str, Any]] = {
     "nodes-cuda-2x4": {"num_gpus": 8, "num_nodes": 2},
     "nodes-cpu-2x1": {"num_gpus": 2, "num_nodes": 2, "device": Device.CPU},
     "nodes-fsdp-2x4": {"num_gpus": 8, "num_nodes": 2, "accelerate": FSDP},
+    "huggingface-zero-2": {"num_gpus": 2, "accelerate": WRITTEN_ZERO},
     "nodes-hsdp-2x4": {"num_gpus": 8, "num_nodes": 2, "accelerate": HSDP},
     "context-parallel-4": {"num_gpus": 4, "accelerate": SHARED},
     "nodes-hsdp-context-parallel-2x4": {"num_gpus": 8, "num_nodes": 2, "accelerate": BOTH},
@@ -253,6 +256,27 @@ def test_accelerate_reads_the_sizes_of_the_mesh(
     assert os.environ["FSDP_VERSION"] == "2"
 
 
+def test_accelerate_reads_the_settings_of_deepspeed(tmp_path: Path) -> None:
+    """Accumulation and clipping are left to the trainer's arguments, whatever a user's file says."""
+    launch = pytest.importorskip("accelerate.commands.launch")
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env
+
+    one = experiment(accelerate=WRITTEN_ZERO, num_gpus=4, num_nodes=2)
+    (tmp_path / "accelerate.yaml").write_text(launcher.accelerate_config(one))
+    words = ["--config_file", str(tmp_path / "accelerate.yaml"), "--main_process_ip", "127.0.0.1"]
+    words += ["--machine_rank", "1", "--main_process_port", "29500", "train.py"]
+    args, *_ = launch._validate_launch_command(launch.launch_command_parser().parse_args(words))
+    args.deepspeed_fields_from_accelerate_config = ""  # the launcher sets it for files of DeepSpeed's own
+    command, env = prepare_deepspeed_cmd_env(args)
+    assert command is None, "torchrun starts the processes of this node, not DeepSpeed's launcher"
+    assert (args.use_deepspeed, args.nproc_per_node, args.nnodes, args.node_rank) == (True, "2", "2", 1)
+    read = {name: value for name, value in env.items() if name.startswith("ACCELERATE_") and name not in os.environ}
+    assert read["ACCELERATE_USE_DEEPSPEED"] == "true"
+    assert read["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == "3"
+    assert read["ACCELERATE_DEEPSPEED_ZERO3_INIT"] == "false"
+    assert not {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "ACCELERATE_GRADIENT_CLIPPING"} & read.keys()
+
+
 def test_a_file_of_the_reference_is_overridden_where_we_know_better() -> None:
     theirs = {"num_processes": 8, "gpu_ids": "0,1", "main_process_port": 29500, "machine_rank": 1, "use_cpu": True}
     settings = yaml.safe_load(launcher.accelerate_config(experiment(accelerate=theirs, num_gpus=2)))
@@ -293,7 +317,10 @@ def test_a_users_output_folder_is_not_taken() -> None:
         ({"accelerate": BOTH, "num_gpus": 8, "num_nodes": 2}, None),
         ({"accelerate": BOTH, "num_gpus": 4, "num_nodes": 2}, "replicas"),
         ({"accelerate": BOTH, "num_gpus": 6, "num_nodes": 2}, "replicas"),
-        ({"accelerate": {"distributed_type": "DEEPSPEED"}, "num_gpus": 2}, "unsupported_distribution"),
+        ({"accelerate": {"distributed_type": "MEGATRON_LM"}, "num_gpus": 2}, "unsupported_distribution"),
+        ({"accelerate": ZERO, "num_gpus": 2}, None),
+        ({"accelerate": ZERO, "num_gpus": 2, "device": Device.CPU}, "deepspeed_on_cpu"),
+        ({"accelerate": ZERO, "device": Device.CPU}, None),
         ({"accelerate": {"distributed_type": False}, "num_gpus": 2}, None),
         ({"device": Device.CPU, "arguments": {"attn_implementation": "flash_attention_2"}}, "flash_attention_on_cpu"),
         ({"device": Device.CPU, "arguments": {"use_liger_kernel": "True"}}, "liger_on_cpu"),

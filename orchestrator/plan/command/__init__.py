@@ -19,7 +19,7 @@ from typing import Any
 
 from orchestrator import trainers
 from orchestrator.plan.command import parallelism
-from orchestrator.plan.command.parallelism import FSDP, MESH, distributed_type
+from orchestrator.plan.command.parallelism import DEEPSPEED, FSDP, MESH, distributed_type
 from orchestrator.records import Command, Device, Experiment, Reason
 from orchestrator.records.run_folder import OUTPUT, WORK, path_text
 from orchestrator.trainers import argument_names, instrumented
@@ -35,7 +35,8 @@ THREADS: Mapping[Device, str] = {Device.CUDA: "4", Device.CPU: "1"}
 _LAUNCH_ON_NODE = 'exec "$0" -m accelerate.commands.launch --machine_rank "$SLURM_NODEID" "$@"'
 
 _FLASH = ("flash_attention_2", "flash_attention_3")
-_FOR_SHARDING = frozenset({"fsdp_config", MESH})
+# Section of accelerate's configuration → the distributed type that reads it.
+_READ_BY = {"fsdp_config": FSDP, MESH: FSDP, "deepspeed_config": DEEPSPEED}
 
 # Tunebench decides these settings. The port is an option of the command. An environment variable lists the GPUs;
 # `gpu_ids` would override it.
@@ -155,13 +156,14 @@ def _visible(experiment: Experiment, visible: str) -> str | None:
 def accelerate_config(experiment: Experiment) -> str:
     """Return the text of the run's accelerate configuration: the user's settings, overridden by the values of this run."""
     settings = {key: value for key, value in experiment.accelerate.items() if key not in _OURS and value is not None}
-    settings["distributed_type"] = distributed_type(experiment)
-    if settings["distributed_type"] != FSDP:
-        settings = {key: value for key, value in settings.items() if key not in _FOR_SHARDING}
-    elif sizes := parallelism.mesh(experiment):
+    kind = settings["distributed_type"] = distributed_type(experiment)
+    settings = {key: value for key, value in settings.items() if _READ_BY.get(key, kind) == kind}
+    if sizes := parallelism.mesh(experiment):
         settings[MESH] = {**settings[MESH], **sizes}
     else:
         settings.pop(MESH, None)
+    if kind == DEEPSPEED:
+        settings["deepspeed_config"] = _zero(settings.get("deepspeed_config", {}))
     settings |= {
         "compute_environment": "LOCAL_MACHINE",
         "machine_rank": 0,
@@ -174,6 +176,15 @@ def accelerate_config(experiment: Experiment) -> str:
     settings.setdefault("main_training_function", "main")
     settings["mixed_precision"] = _word(settings.get("mixed_precision", "no"))
     return _yaml(json.dumps(settings, sort_keys=True))
+
+
+def _zero(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of DeepSpeed for a run.
+
+    Without settings for accumulation and clipping, the trainer's arguments decide them. The standard launcher starts on each node.
+    """
+    kept = {name: value for name, value in settings.items() if not name.startswith("gradient_") and value is not None}
+    return {**kept, "deepspeed_multinode_launcher": "standard"}
 
 
 def plan_problems(experiment: Experiment) -> Reason | None:

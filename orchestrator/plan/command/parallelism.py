@@ -13,13 +13,15 @@ from typing import Any
 from orchestrator.records import Device, Experiment, Reason
 from orchestrator.trainers import argument_names
 
-FSDP, MESH = "FSDP", "parallelism_config"
+FSDP, DEEPSPEED, MESH = "FSDP", "DEEPSPEED", "parallelism_config"
 # The sizes in the section of the mesh. The number of replicas may be the word `num_nodes`.
 REPLICAS, SHARDS, NODES = "parallelism_config_dp_replicate_size", "parallelism_config_dp_shard_size", "num_nodes"
 CONTEXT = "parallelism_config_cp_size"
 
 _PLAIN = ("MULTI_GPU", "NO", "MULTI_CPU")
-FSDP_ON_CPU = Reason(kind="fsdp_on_cpu", text="FSDP needs GPUs; with CPU processes, accelerate would silently run DDP")
+_ON_CPU = "{} needs GPUs; with CPU processes, accelerate would silently run DDP"
+FSDP_ON_CPU = Reason(kind="fsdp_on_cpu", text=_ON_CPU.format("FSDP"))
+_SHARDED_ON_CPU = {FSDP: FSDP_ON_CPU, DEEPSPEED: Reason(kind="deepspeed_on_cpu", text=_ON_CPU.format("DeepSpeed"))}
 # Arguments that join samples in one row. Context parallelism drops the mask that keeps these samples apart.
 _JOINING = ("packing", "padding_free")
 
@@ -32,7 +34,8 @@ def distributed_type(experiment: Experiment) -> str:
     """
     if experiment.num_gpus == 1:
         return "NO"
-    return FSDP if _requested_type(experiment) == FSDP else "MULTI_GPU"
+    requested = _requested_type(experiment)
+    return requested if requested in _SHARDED_ON_CPU else "MULTI_GPU"
 
 
 def replicas(experiment: Experiment) -> int:
@@ -66,13 +69,13 @@ def mesh(experiment: Experiment) -> dict[str, int]:
 
 def problem(experiment: Experiment) -> Reason | None:
     """Return the reason why accelerate cannot divide the training in this way, or None."""
-    requested, single = _requested_type(experiment), experiment.num_gpus == 1  # one process runs without DDP and FSDP
+    requested, single = _requested_type(experiment), experiment.num_gpus == 1  # one process is never divided
     sharded = requested not in _PLAIN and not single
-    if sharded and requested != FSDP:
-        text = f"distributed_type {requested} is not supported; use MULTI_GPU (DDP) or FSDP"
+    if sharded and requested not in _SHARDED_ON_CPU:
+        text = f"distributed_type {requested} is not supported; use MULTI_GPU (DDP), FSDP or DEEPSPEED"
         return Reason(kind="unsupported_distribution", text=text)
     if sharded and experiment.device is Device.CPU:
-        return FSDP_ON_CPU
+        return _SHARDED_ON_CPU[requested]
     reason = _context_problem(experiment) if context_size(experiment.accelerate) > 1 else None
     return reason or (_replicas_problem(experiment) if sharded and replicas(experiment) > 1 else None)
 

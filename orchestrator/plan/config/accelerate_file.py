@@ -67,7 +67,7 @@ TOP: Table = {
     **_all(WHOLE, "", "machine_rank", "main_process_port", "num_machines", "num_processes"),
     **_all(TEXT, "", "main_process_ip", "main_training_function", "rdzv_backend"),
     "compute_environment": _one_of("LOCAL_MACHINE"),
-    "distributed_type": _one_of("NO", "MULTI_GPU", "FSDP", "MULTI_CPU"),
+    "distributed_type": _one_of("NO", "MULTI_GPU", "FSDP", "DEEPSPEED", "MULTI_CPU"),
     "dynamo_backend": _BACKENDS,
     "gpu_ids": Kind(types=(str, int), text="a text such as 'all'"),
     "mixed_precision": _one_of("no", "fp16", "bf16", "fp8"),
@@ -114,14 +114,25 @@ PARALLELISM: Table = {
     "parallelism_config_tp_size": Kind(
         words=("1",), text="1, because no trainer loads a model in parts for tensor parallelism"
     ),
-    "parallelism_config_sp_size": Kind(words=("1",), text="1, because sequence parallelism needs DeepSpeed"),
+    "parallelism_config_sp_size": Kind(words=("1",), text="1, because sequence parallelism is not supported"),
 }
 
-SECTIONS: Mapping[str, Table] = {**{"fsdp_config": FSDP, "dynamo_config": DYNAMO, "fp8_config": FP8, MESH: PARALLELISM}}
+# ZeRO. `command` removes accumulation and clipping, so that the trainer's arguments decide, and sets the launcher of several nodes.
+ZERO: Table = {
+    **_all(YES_NO, "zero3_", "init_flag", "save_16bit_model"),
+    **_all(_one_of("none", "cpu"), "offload_", "optimizer_device", "param_device"),
+    **_all(Kind(types=(int, float), words=("auto",), text="auto"), "gradient_", "accumulation_steps", "clipping"),
+    "deepspeed_moe_layer_cls_names": TEXT,
+    "deepspeed_multinode_launcher": _one_of("standard", "pdsh", "openmpi", "mvapich", "nossh"),
+    "zero_stage": _one_of("0", "1", "2", "3"),
+}
+
+SECTIONS: Mapping[str, Table] = {
+    **{"fsdp_config": FSDP, "deepspeed_config": ZERO, "dynamo_config": DYNAMO, "fp8_config": FP8, MESH: PARALLELISM}
+}
 
 _UNSUPPORTED: Mapping[str, str] = {
-    "deepspeed_config": "DeepSpeed is not supported; use distributed_type MULTI_GPU (DDP) or FSDP",
-    "megatron_lm_config": "Megatron-LM is not supported; use distributed_type MULTI_GPU (DDP) or FSDP",
+    "megatron_lm_config": "Megatron-LM is not supported; use distributed_type MULTI_GPU (DDP), FSDP or DEEPSPEED",
     "mpirun_config": "MPI is not supported, because accelerate starts the processes; remove this key",
     **dict.fromkeys(
         ("command_file", "commands", "tpu_name", "tpu_vm", "tpu_zone"), "TPU pods are not supported; remove this key"
@@ -166,7 +177,7 @@ def _table_problems(mapping: Mapping[Any, Any], table: Table, path: Path) -> Ite
 
 def _prefix(path: Path) -> str:
     """Return the prefix that accelerate adds to the keys of a section: `fsdp_` for `fsdp_config`."""
-    return path[0].removesuffix("config") if path and path[0] != MESH else ""
+    return path[0].removesuffix("config") if path and path[0] not in (MESH, "deepspeed_config") else ""
 
 
 def _fits(value: object, kind: Kind) -> bool:

@@ -90,6 +90,26 @@ def attention(trainer: Any) -> str | None:
     return getattr(base_model(trainer).config, "_attn_implementation", None)
 
 
+def sdpa_backend(trainer: Any) -> str | None:
+    """Return the only kernel that sdpa may use, or `any`. Return None for another attention than sdpa."""
+    if attention(trainer) != "sdpa":
+        return None
+    cuda = sys.modules["torch"].backends.cuda
+    switches = {"flash": "flash", "efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
+    allowed = [name for name, switch in switches.items() if getattr(cuda, f"{switch}_sdp_enabled")()]
+    return allowed[0] if len(allowed) == 1 else "any"
+
+
+def chunked_loss(trainer: Any) -> bool:
+    """Return whether the built-in trainer's loss in chunks is the model's loss."""
+    return getattr(getattr(base_model(trainer), "loss_function", None), "__name__", None) == "chunked_loss"
+
+
+def activation_offloading(trainer: Any) -> bool:
+    """Return whether activations are kept in the host's memory. trl shows it only in its arguments."""
+    return type(trainer).__name__ == "OffloadingTrainer" or bool(getattr(trainer.args, "activation_offloading", False))
+
+
 def model_fingerprint(trainer: Any) -> str | None:
     """Return a digest of a local model folder. It covers the configuration, the index, and the weight files' names and sizes."""
     folder = getattr(base_model(trainer), "name_or_path", "") or ""
@@ -207,6 +227,9 @@ def packed(trainer: Any) -> bool:
 BUILT: Readers = {
     "model_class": lambda trainer: type(base_model(trainer)).__name__,
     "attn_implementation": attention,
+    "sdpa_backend": sdpa_backend,
+    "chunked_loss": chunked_loss,
+    "activation_offloading": activation_offloading,
     "dtype": main_dtype,
     "trainable_parameters": lambda trainer: sum(size_of(p) for p in trainer.model.parameters() if p.requires_grad),
     "total_parameters": total_parameters,

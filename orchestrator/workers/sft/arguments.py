@@ -56,6 +56,9 @@ class Own:
     response_template: Optional[str] = None
     response_field: Optional[str] = None
     dataset_text_field: Optional[str] = None
+    sdpa_backend: Optional[str] = None
+    chunked_loss: bool = False
+    activation_offloading: bool = False
 
 
 CHOICES = {
@@ -63,6 +66,7 @@ CHOICES = {
     "peft_method": ("lora", "none"),
     "quantization": ("nf4", "fp4", "int8", "gptq"),
     "weights": ("drawn", "saved"),
+    "sdpa_backend": ("flash", "efficient", "math", "cudnn"),
 }
 TYPE_WORDS: Dict[Any, str] = {
     **{bool: "True or False", int: "a whole number", float: "a number"},
@@ -136,6 +140,10 @@ def check_own(own: Mapping[str, Any]) -> None:
         )
     if own.get("packing") and own.get("padding_free"):
         raise ArgumentError("--packing and --padding_free exclude each other: packed rows have no padding; choose one.")
+    if own.get("sdpa_backend") and own.get("attn_implementation") not in (None, "sdpa"):
+        raise ArgumentError(
+            f"--sdpa_backend needs --attn_implementation sdpa, and it is {own['attn_implementation']!r}; leave one out."
+        )
     if own.get("packing") and not own.get("max_seq_len"):
         raise ArgumentError("--packing needs --max_seq_len, the length that rows are packed to.")
 

@@ -112,6 +112,7 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
     own = parsed.own
     import compiling
     import data
+    import memory_savers
     import models
 
     config = models.load_config(own, parsed.model)
@@ -122,7 +123,9 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
         raise ArgumentError("--eval_strategy must be no: the built-in trainer has no evaluation data.")
     if own.packing or own.padding_free:  # find mistakes before the model is loaded, as far as possible
         data.build_rows(own, tokens, attention=own.attn_implementation)
+    memory_savers.use_backend(own)
     model = models.build_model(own, config, words=parsed.model, seed=args.seed)
+    memory_savers.set_loss(model, own, args)
     attention = getattr(model.config, "_attn_implementation", None)
     rows = data.build_rows(own, tokens, attention=attention)
     collator = data.build_collator(own, attention=attention, pad_token_id=manifest.get("pad_token_id") or 0)
@@ -131,7 +134,8 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
     compiling.compile_by_thunder(model, parsed.training)
     from transformers import Trainer
 
-    return Trainer(model=model, args=args, train_dataset=rows, data_collator=collator)
+    kind = memory_savers.offloading(Trainer) if own.activation_offloading else Trainer
+    return kind(model=model, args=args, train_dataset=rows, data_collator=collator)
 
 
 def train(argv: typing.Sequence[str]) -> None:

@@ -46,6 +46,9 @@ UNKNOWN_ARGUMENTS: Mapping[str, str] = {
     "output_router_logits": "a loss on the router",
     "router_jitter_noise": "noise on the router's input",
     "experts_implementation": "a choice of the experts' kernels",
+    "sdpa_backend": "a choice of sdpa's kernel",
+    "chunked_loss": "a loss in chunks",
+    "activation_offloading": "activations in the host's memory",
 }
 
 # Families for which Liger fuses the output matrix with the loss, and replaces only the usual norms.
