@@ -50,6 +50,7 @@ class RunFolder:
     reserve = _File(".reserve")
     kept_record = _File(".record.json")
     script = _File("command.sh")
+    container = _File("container.id")
     stacks = _File("stacks.txt")
     record = _File("record.json")
     # Written by the training processes.

@@ -26,7 +26,7 @@ from orchestrator.machine import provenance
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.cores import host_load, use_only
 from orchestrator.machine.environments.containers import in_container
-from orchestrator.machine.environments.in_use import facts_of_container, in_use
+from orchestrator.machine.environments.in_use import facts_of_container, in_use, remove_container
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failure_kinds import FILES_CHANGED, NO_ENVIRONMENT, NO_METRICS, hint, known
 from orchestrator.measure.failures import Verdict, log_tail, verdict
@@ -214,6 +214,8 @@ def _evidence(
         for _, monitor in watching:
             stack.enter_context(monitor.watch(folder.path, gpus))
         trained = train(experiment, command, folder, claim=claim, stop=stop, watchers=watchers)
+        if trained.outcome.exit_code is None:
+            remove_container(folder)
     outcome, residue = trained.outcome, gpu_access.given_back(gpus, taken_before)
     redact_rank_files(folder)
     findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus, wall_s=outcome.wall_s)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import BuildError
+from orchestrator.errors import BuildError, LaunchError
+from orchestrator.machine import process
 from orchestrator.machine.environments import contents, locks
 from orchestrator.machine.environments.containers import place_of_environment, pull
 from orchestrator.machine.environments.places import place_with
-from orchestrator.records import Container, Environment, EnvironmentRequest, Experiment
+from orchestrator.records import Container, Environment, EnvironmentRequest, Experiment, RunFolder
+
+_REMOVAL_S = 60.0
 
 
 @contextmanager
@@ -46,6 +49,14 @@ def _check_image(software: Environment, container: Container) -> None:
     if built.image is None or not pull.is_in_store(container, built.image.digest):
         cure = "remove the environment with `tunebench env rm`, and build it again"
         raise BuildError(f"environment {software.name!r}: its image is not on this machine any more; {cure}")
+
+
+def remove_container(folder: RunFolder) -> None:
+    """Remove what podman keeps of a container whose processes were ended. Its own removal may have been ended with them."""
+    if folder.container.exists():
+        with suppress(LaunchError):
+            words = ("podman", "rm", "--force", "--ignore", f"--cidfile={folder.container}")
+            process.capture(words, _REMOVAL_S)
 
 
 def facts_of_container(experiment: Experiment) -> dict[str, Any]:

@@ -19,6 +19,7 @@ exec podman run \
   --pid=host \
   --pids-limit=-1 \
   --security-opt=label=disable \
+  --cidfile="$folder"/container.id \
   --userns=keep-id \
   --device=nvidia.com/gpu=all \
   --env=HOME=/cache/environments/0123456789ab/home \

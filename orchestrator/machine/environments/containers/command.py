@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.errors import LaunchError
-from orchestrator.machine.child_environment import MARKER
-from orchestrator.records import Command
+from orchestrator.machine.child_environment import MARKER, RUN_DIR
+from orchestrator.records import Command, RunFolder
 
 PODMAN, APPTAINER, PYXIS = "podman", "apptainer", "pyxis"
 PROGRAMS = (PODMAN, APPTAINER, PYXIS)
@@ -94,7 +94,9 @@ def _podman(parts: _Parts) -> Command:
     unset = (f"--unsetenv={name}" for name, value in parts.own.items() if value is None)
     mounts = (f"--volume={mount}" for mount in settings.mounts)
     place = (f"--workdir={parts.command.cwd}", settings.image)
-    argv = (*words, user, *gpus, *variables, *passed, *unset, *mounts, *place, *parts.inner)
+    run_dir = parts.own.get(RUN_DIR)
+    noted = (f"--cidfile={RunFolder(Path(run_dir)).container}",) if run_dir else ()
+    argv = (*words, *noted, user, *gpus, *variables, *passed, *unset, *mounts, *place, *parts.inner)
     return replace(parts.command, argv=(*parts.outside, *argv), env=parts.own)
 
 
