@@ -24,10 +24,20 @@ with open(given["--json_path"], "w") as file:
 """
 
 
+# Thunder's functions of the same names, without nvFuser.
+EXECUTORS = """
+class Executor:
+    def __init__(self, name): self.name = name
+def get_default_executors(): return (Executor("sdpa"), Executor("torchcompile_xentropy"))
+def get_all_executors(): return (Executor("python"), *get_default_executors())
+"""
+
+
 def test_a_run_of_the_benchmark_has_a_first_step_and_a_steady_speed(tmp_path: Path) -> None:
     package = tmp_path / "modules" / "thunder" / "benchmarks"
     package.mkdir(parents=True)
     (package / "benchmark_litgpt.py").write_text(STAND_IN)
+    (package.parent / "__init__.py").write_text(EXECUTORS)
     one = experiment(
         trainer="thunder",
         model="llama2-like",
@@ -44,4 +54,5 @@ def test_a_run_of_the_benchmark_has_a_first_step_and_a_steady_speed(tmp_path: Pa
     assert found["step_time_s"] == 0.0201
     assert 128 / 0.0202 < found["tokens_per_s"] < 128 / 0.02
     assert (found["reported_tokens_per_s"], found["saved_for_backward_bytes"]) == (45.50389973397316, 7179776)
+    assert found["thunder_executors"] == "sdpa, torchcompile_xentropy"
     assert (run_dir / "thunder.json").exists()

@@ -39,11 +39,11 @@ def steps_of(text: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 def numbers(run_dir: Path) -> dict[str, Any]:
-    return {number.name: number.value for number in THUNDER.metrics(run_dir)}
+    return {number.name: number.value for number in THUNDER.metrics(run_dir) if number.name != "thunder_executors"}
 
 
 def reasons(found: list[Measurement]) -> set[str]:
-    return {number.why_missing for number in found if number.value is None}
+    return {number.why_missing for number in found if number.value is None and number.name != "thunder_executors"}
 
 
 def test_each_iteration_is_a_step_and_the_first_one_is_the_compilation() -> None:
@@ -93,6 +93,28 @@ def test_a_real_results_file(
         "peak_allocated_bytes": None,  # a run without a GPU wrote this file, and its 0 is not a measurement
         "saved_for_backward_bytes": saved,
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (
+            '{"default": ["sdpa", "torchcompile_xentropy"], "all": ["python", "torch", "sdpa"]}',
+            "sdpa, torchcompile_xentropy",
+        ),
+        ('{"default": [], "all": ["python"]}', "none"),
+        ('{"error": "ImportError: no thunder"}', None),
+        ('{"default": [1]}', None),
+        ("[", None),
+        (None, None),
+    ],
+)
+def test_the_row_has_the_executors_of_the_run(tmp_path: Path, text: str | None, value: str | None) -> None:
+    if text is not None:
+        (tmp_path / "thunder-executors.json").write_text(text)
+    (found,) = (number for number in THUNDER.metrics(tmp_path) if number.name == "thunder_executors")
+    assert found.value == value
+    assert value or found.why_missing == "thunder-executors.json has no names of executors"
 
 
 def test_numbers_of_several_gpus(tmp_path: Path) -> None:

@@ -139,6 +139,14 @@ REPORTED = (
         unit="TFLOP/s per device",
         direction=Direction.HIGHER,
     ),
+    _reported(
+        "thunder_executors",
+        "executors",
+        "Executors that Thunder uses by default. Without nvFuser, its speed is another one.",
+        show=Show.TEXT,
+        source="thunder-executors.json, written in the run before the training",
+        leaves_out="Executors that the argument compile adds.",
+    ),
 )
 
 MEMORY = (

@@ -1,11 +1,12 @@
-"""The trainer `thunder`: the training benchmark of Lightning Thunder, `python -m thunder.benchmarks.benchmark_litgpt`.
+"""The trainer `thunder`: the training benchmark of Lightning Thunder, `thunder.benchmarks.benchmark_litgpt`.
 
 The benchmark trains a LitGPT model, with random weights and random tokens. It gets each argument as `--name value`, under its own
 names. `compile` says who compiles: `eager`, `inductor`, `thunder`, or combinations such as `dynamo_thunder`. Rank 0 prints a line
 for each iteration, and these lines are the run's steps: an iteration is an optimizer step. At the end, rank 0 writes a JSON file
 with the benchmark's own numbers.
 
-Left out: the executors that Thunder used. The numbers of the JSON file are those of rank 0, after `warmup_iters` iterations.
+`workers/thunder/` starts the benchmark, and writes which executors Thunder has: without nvFuser, its speed is another one. The
+numbers of the JSON file are those of rank 0, after `warmup_iters` iterations.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
+from orchestrator.files.package import WORKERS
 from orchestrator.measure.memory_logs import finite
 from orchestrator.records import Caveat, Device, Experiment, Measurement, Reason, StepSource, Text
 from orchestrator.records.run_folder import path_text
@@ -26,7 +28,8 @@ from orchestrator.trainers.huggingface import THUNDER
 from orchestrator.trainers.trainer import StepReader, Trainer
 
 RESULTS = "thunder.json"
-MODULE = "thunder.benchmarks.benchmark_litgpt"
+PROGRAM = str(WORKERS / "thunder" / "thunder_benchmark.py")
+EXECUTORS = "thunder-executors.json"
 MODEL = "model_name_or_path"
 
 # The benchmark's defaults for arguments on which checks and counts depend.
@@ -49,18 +52,12 @@ class Thunder(Trainer):
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
         arguments = {name: value for name, value in experiment.arguments.items() if name != MODEL}
         results: dict[str, Text] = {"return_metrics_as_json": "true", "json_path": path_text(run_dir, RESULTS)}
-        return ["-m", MODULE, *instrumented.flags({"model_name": experiment.model, **arguments, **results})]
+        place = path_text(run_dir, EXECUTORS)
+        return [PROGRAM, place, *instrumented.flags({"model_name": experiment.model, **arguments, **results})]
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
-        try:
-            written = reading.read_json(run_dir / RESULTS, limit=reading.LOG_BYTES, finite=False)
-        except FileNotFoundError:
-            return _missing(f"the benchmark ended before it wrote {RESULTS}")
-        except (OSError, ValueError) as error:
-            return _missing(f"{RESULTS} cannot be read: {reading.reason(error).partition(':')[0]}")
-        if not isinstance(written, Mapping):
-            return _missing(f"{RESULTS} has no JSON object")
-        return [_measurement(name, written) for name in _NUMBERS]
+        """Return the benchmark's own numbers, and the executors that Thunder uses by default."""
+        return [*_numbers(run_dir), _executors(run_dir)]
 
     def translate(self, arguments: Mapping[str, Text | None]) -> tuple[dict[str, Text | None], tuple[str, ...]]:
         return argument_names.translate(argument_names.THUNDER, arguments)
@@ -96,6 +93,31 @@ def _reader(rows: int | None) -> StepReader:
         return json.dumps(fields).encode()
 
     return step_line
+
+
+def _numbers(run_dir: Path) -> list[Measurement]:
+    try:
+        written = reading.read_json(run_dir / RESULTS, limit=reading.LOG_BYTES, finite=False)
+    except FileNotFoundError:
+        return _missing(f"the benchmark ended before it wrote {RESULTS}")
+    except (OSError, ValueError) as error:
+        return _missing(f"{RESULTS} cannot be read: {reading.reason(error).partition(':')[0]}")
+    if not isinstance(written, Mapping):
+        return _missing(f"{RESULTS} has no JSON object")
+    return [_measurement(name, written) for name in _NUMBERS]
+
+
+def _executors(run_dir: Path) -> Measurement:
+    """Return the names of the executors that Thunder uses by default, as one text."""
+    try:
+        written = reading.read_json(run_dir / EXECUTORS, limit=reading.RECORD_BYTES)
+    except (OSError, ValueError):
+        written = None
+    names = written.get("default") if isinstance(written, Mapping) else None
+    known = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    value = (", ".join(names or ()) or "none") if known else None
+    missing = None if known else Caveat(detail=f"{EXECUTORS} has no names of executors")
+    return Measurement(name="thunder_executors", value=value, source=EXECUTORS, missing=missing)
 
 
 def _missing(why: str) -> list[Measurement]:
