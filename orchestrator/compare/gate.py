@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from orchestrator.compare.comparison import Comparison, Verdict
-from orchestrator.compare.incomparable import failed_newly, unknown_newly
+from orchestrator.compare.sides.incomparable import failed_newly, unknown_newly
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.measure.metrics import Judged, metric
 

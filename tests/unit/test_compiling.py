@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from arguments import ArgumentError
 from compiling import compile_by_thunder, without_own_backends
+from settings import thunder_executors
 
 
 class Compiler:
@@ -59,6 +60,18 @@ def test_thunder_gets_the_graphs_of_the_model(monkeypatch: pytest.MonkeyPatch) -
     assert torch.equal(model(rows), plain) and Compiler.graphs == 1
     model(rows).sum().backward()
     assert model.linear.weight.grad is not None
+
+
+def test_the_executors_of_thunder_are_a_setting_in_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model()
+    trainer = SimpleNamespace(model_wrapped=model)
+    monkeypatch.delitem(sys.modules, "thunder", raising=False)
+    model.compile(backend=Compiler())
+    assert thunder_executors(trainer) is None
+    executors = [SimpleNamespace(name="sdpa"), SimpleNamespace(name="torchcompile_xentropy")]
+    monkeypatch.setitem(sys.modules, "thunder", SimpleNamespace(get_default_executors=lambda: executors))
+    assert thunder_executors(trainer) == "sdpa torchcompile_xentropy"
+    assert thunder_executors(SimpleNamespace(model_wrapped=Model())) is None
 
 
 def test_without_thunder_one_sentence_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

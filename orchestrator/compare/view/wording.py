@@ -11,7 +11,7 @@ from enum import StrEnum
 from orchestrator.compare import gate
 from orchestrator.compare.comparison import Comparison, Difference, FirstRuns, Fleet, Pair, Row, Verdict
 from orchestrator.compare.gate import DEFAULT, Cause
-from orchestrator.compare.incomparable import failed_newly, unknown_newly
+from orchestrator.compare.sides.incomparable import failed_newly, unknown_newly
 from orchestrator.files.printable_text import counted as number_of
 from orchestrator.files.printable_text import one_line, printable
 from orchestrator.measure.intervals import Ratio

@@ -109,6 +109,10 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "gradient_checkpointing": (TRUTH, "Whether activations are recomputed."),
     "torch_compile": (TRUTH, "Whether the model is compiled."),
     "torch_compile_mode": (TEXT, "Mode of torch.compile."),
+    "thunder_executors": (
+        TEXT,
+        "Executors that Thunder uses by default, if it compiled the model. Without nvFuser, its speed is another one.",
+    ),
     "optimizer": (TEXT, "Class of the optimizer."),
     "optimizer_fused": (TRUTH, "Whether the optimizer's kernels are fused."),
     "liger": (TRUTH, "Whether liger kernels are in place."),

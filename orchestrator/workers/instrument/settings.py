@@ -153,6 +153,13 @@ def compile_mode(trainer: Any) -> str | None:
     return (trainer.accelerator.state.dynamo_plugin.mode or "default") if compiled(trainer) else None
 
 
+def thunder_executors(trainer: Any) -> str | None:
+    """Return the executors that Thunder uses by default, as one text, if the training script has imported Thunder."""
+    thunder = sys.modules.get("thunder")
+    default: Any = getattr(thunder, "get_default_executors", None)
+    return " ".join(str(executor.name) for executor in default()) if default and compiled(trainer) else None
+
+
 def optimizer(trainer: Any) -> Any:
     """Return the optimizer without accelerate's wrapper."""
     inner = trainer.optimizer
@@ -255,6 +262,7 @@ PREPARED: Readers = {
     "gradient_checkpointing": checkpointing,
     "torch_compile": compiled,
     "torch_compile_mode": compile_mode,
+    "thunder_executors": thunder_executors,
     "optimizer": lambda trainer: optimizer(trainer) and type(optimizer(trainer)).__name__,
     "optimizer_fused": lambda trainer: bool(optimizer(trainer).param_groups[0].get("fused")),
     "world_size": group_size,
