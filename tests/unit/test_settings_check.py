@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import settings
 from factories.cases import cases
 from factories.results import experiment
 
@@ -100,3 +102,9 @@ def test_of_a_script_s_arguments_only_the_trainer_s_are_compared(
     own = {"trainer": "script", "script": Script(script="train.py", folder="/srv")}
     said = found(settings, arguments=arguments, **own)
     assert sentence in said and bool(said) is bool(sentence)
+
+
+def test_the_optimizer_is_that_of_deepspeed_not_of_its_wrapper() -> None:
+    zero = type("DeepSpeedZeroOptimizer", (), {})()
+    wrapper = type("DeepSpeedOptimizerWrapper", (), {"optimizer": zero})()
+    assert settings.optimizer(SimpleNamespace(optimizer=wrapper)) is zero

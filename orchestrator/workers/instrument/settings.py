@@ -161,9 +161,9 @@ def thunder_executors(trainer: Any) -> str | None:
 
 
 def optimizer(trainer: Any) -> Any:
-    """Return the optimizer without accelerate's wrapper."""
+    """Return the optimizer without accelerate's wrapper. With DeepSpeed, it is the optimizer of ZeRO."""
     inner = trainer.optimizer
-    while type(inner).__name__ == "AcceleratedOptimizer":
+    while type(inner).__name__ in ("AcceleratedOptimizer", "DeepSpeedOptimizerWrapper"):
         inner = inner.optimizer
     return inner
 
