@@ -85,7 +85,7 @@ class Rules:
             near = [other for other in get_close_matches(name, METRICS, n=1) if other != name]
             hint = f"did you mean {near[0]!r}? If not, " if near else ""
             raise SelectionError(
-                f"--metrics {name}: it is unknown whether more or less is better; {hint}write {name}:higher or {name}:lower"
+                f"metric {name}: it is unknown whether more or less is better; {hint}write {name}:higher or {name}:lower"
             )
         overall = self.min_effect if self.min_effect is not None and known.judged is Judged.TEST else known.min_effect
         effect = self.min_effects.get(name, overall)

@@ -94,6 +94,7 @@ class Bisection:
         self.folder, self.file = folder, folder / project / "scenarios.yaml"
         self.results = folder.parent / "bisect"
         self.said: list[str] = []
+        self.told: list[str] = []
         self.trained: list[Path] = []
         self.before: Callable[[Path], None] = lambda worktree: None
         self.most_runs = 1000
@@ -106,14 +107,14 @@ class Bisection:
         return FakeExecutor(self.train).run(jobs)
 
     def __call__(self, good: str, bad: str) -> Result:
-        self.said, self.trained = [], []
+        self.said, self.told, self.trained = [], [], []
         return carry_out.bisect(
             self.results,
             self.commits(good, bad),
             rules=parse(),
             executor=self,
             say=self.said.append,
-            tell=lambda text: None,
+            tell=self.told.append,
         )
 
     def commits(self, good: str, bad: str) -> commits.Commits:
@@ -219,6 +220,14 @@ def test_a_scenario_file_outside_of_the_repository_finds_its_script_in_the_top_f
     bisection.file.write_text("scenarios:\n- {name: own, script: train.py, device: cpu}\n")
     assert places(bisection(made[0], made[1])) == (0, 1)
     assert {folder.parent for folder in bisection.trained} == {bisection.results / "worktrees"}
+
+
+def test_the_first_run_has_its_speed_and_git_does_not_see_the_folder(small: tuple[Bisection, list[str]]) -> None:
+    bisection, made = small
+    bisection(made[0], made[-1])
+    runs = [line for line in bisection.told if " r1 ok " in line]
+    assert runs and all(len(line.split()) == 6 for line in runs), "commit, repeat, status, seconds and the speed"
+    assert (bisection.results / ".gitignore").read_text() == "*\n"
 
 
 def test_hooks_of_the_repository_do_not_run(small: tuple[Bisection, list[str]]) -> None:
@@ -363,7 +372,7 @@ def test_the_first_slow_version_of_a_package_is_found(tmp_path: Path, monkeypatc
     assert any(line.startswith("skipped   fast-lib-1.2  environment 'own': ") and "not-there" in line for line in said)
     assert json.loads(result.document())["first_bad"]["version"] == "fast-lib==1.4"
     assert "fast-lib-1.4" in (tmp_path / "bisect" / "comparison.html").read_text()
-    with pytest.raises(OrchestratorError, match=r"--good: there is no version 0.9.* Allowed: 1.0, 1.1"):
+    with pytest.raises(OrchestratorError, match=r"--good: there is no version 0.9; the package sources have 1.5, 1.4"):
         searched("fast-lib==0.9", "fast-lib==1.5")
 
 
@@ -434,7 +443,7 @@ def test_mistakes_are_sentences(tmp_path: Path, call: Call) -> None:
     of_torch = said(*own, good="torch==2.11", bad="torch==2.13")
     assert "has no requirement torch to replace; give the scenario an environment:" in of_torch
     assert "name the folder of a git repository with --repo" in said(*own, where=tmp_path / "outside")
-    assert "--metrics speed: it is unknown whether" in said(*own, "--metric", "speed")
+    assert "metric speed: it is unknown whether" in said(*own, "--metric", "speed")
     (folder / "bisect").mkdir()
     (folder / "bisect" / "mine.txt").write_text("mine")
     assert "bisect: the folder has other content; name a new folder with --results" in said(*own)

@@ -27,7 +27,7 @@ def test_versions_are_in_the_order_of_their_numbers_and_a_local_part_need_not_be
 @pytest.mark.parametrize(
     ("good", "bad", "said"),
     [
-        ("2.10", "2.13", "--good: there is no version 2.10; did you mean"),
+        ("2.10", "2.13", "--good: there is no version 2.10; the package sources have 2.13"),
         ("2.11", "2.14", "--bad: there is no version 2.14"),
         ("2.13", "2.11", "--good 2.13 is not older than --bad 2.11; exchange the two"),
     ],

@@ -1,6 +1,6 @@
 """The folder of a bisection. `bisect.json` says what is searched, so that a repeated call goes on with the same search.
 
-BISECT/bisect.json · BISECT/<commit>/ (a results folder) · BISECT/worktrees/<commit>/ · BISECT/comparison.html
+BISECT/bisect.json · BISECT/.gitignore · BISECT/<commit>/ (a results folder) · BISECT/worktrees/<commit>/ · BISECT/comparison.html
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def opened(root: Path, searched: Mapping[str, str]) -> Iterator[None]:
         if not (root / FILE).exists():
             if any(root.iterdir()):
                 raise ResultsError(f"{root}: the folder has other content; name a new folder with --results")
+            writing.place_once(root / ".gitignore", "*\n")  # often the folder is inside the repository that is searched
             writing.place_once(root / FILE, json.dumps({"tool": TOOL, "bisect": dict(searched)}, indent=2) + "\n")
         with (root / FILE).open("rb") as file:
             try:

@@ -164,8 +164,10 @@ class Runs:
         )
 
     def _line(self, at: int, record: RunRecord) -> str:
-        value = self._numbers(at, record).get(self.metric) if self.metric else None
-        shown = f"  {show(self.metric, value)}" if value is not None else ""
+        found = self._numbers(at, record)
+        # The first run of all is shown before it has decided the metric.
+        metric = self.metric or next((name for name in HEADLINES if name in found), "")
+        shown = f"  {show(metric, found[metric])}" if metric in found else ""
         cause = f"  {record.kind}: {record.cause}" if record.kind else ""
         key = self.checkout.candidates[at].key
         return one_line(f"{key} r{record.repeat} {record.status}  {record.wall_s:.1f} s{shown}{cause}", longest=300)

@@ -15,12 +15,13 @@ from packaging.version import InvalidVersion, Version
 
 from orchestrator.compare.bisect.checkout import Candidate
 from orchestrator.compare.bisect.chosen import Chosen
-from orchestrator.errors import LaunchError, SelectionError, suggestion
+from orchestrator.errors import LaunchError, SelectionError
 from orchestrator.machine import process
 from orchestrator.machine.environments import sources
 from orchestrator.records import EnvironmentRequest, Experiment
 
 _ASK_S = 120.0
+_SHOWN = 20
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==(\S+)")
 
 
@@ -107,7 +108,9 @@ def versions_between(listed: Sequence[str], good: Version, bad: Version) -> list
     public = [Version(one.public) for one in known]
     for option, version in (("--good", good), ("--bad", bad)):
         if version not in public and version not in known:
-            raise SelectionError(f"{option}: there is no version {version}{suggestion(version, listed)}")
+            newest = [str(one) for one in reversed(known)]
+            shown = ", ".join(newest[:_SHOWN]) + (f", … {newest[-1]}" if len(newest) > _SHOWN else "")
+            raise SelectionError(f"{option}: there is no version {version}; the package sources have {shown}")
     if good >= bad:
         raise SelectionError(f"--good {good} is not older than --bad {bad}; exchange the two")
     return [str(one) for one, plain in zip(known, public, strict=True) if good <= plain and plain <= bad]
