@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from orchestrator.campaign.environments import Hold
     from orchestrator.campaign.way import Way
     from orchestrator.executors.slurm.site import Site
     from orchestrator.machine.provenance import Machine
@@ -72,13 +74,18 @@ def plan(options: PlanOptions) -> None:
 @takes(RunOptions)
 def run(options: RunOptions) -> None:
     """Run what is missing in the results folder, then write its report."""
+    with ExitStack() as until_end:
+        _run(options, until_end.enter_context)
+
+
+def _run(options: RunOptions, hold: Hold) -> None:
     _refuse_views_of_plans(options)
     suite, selection = _load(options), _select(options)
     suite, site = _with_executor(suite, options)
     way = _way(options, suite.executor, site)
     _use_only(options.gpus)
     machine = _machine(None, site)
-    planned, failed_builds = _with_environments(suite, selection, machine, site, build=not options.dry_run)
+    planned, failed_builds = _with_environments(suite, selection, machine, site, hold=None if options.dry_run else hold)
     if options.fit_only:
         from orchestrator.plan.forecast.states import leave_out_what_may_not_fit
 
@@ -248,16 +255,16 @@ def _expand(suite: Suite, selection: Selection, machine: Machine, site: Site | N
 
 
 def _with_environments(
-    suite: Suite, selection: Selection, machine: Machine, site: Site | None, *, build: bool
+    suite: Suite, selection: Selection, machine: Machine, site: Site | None, *, hold: Hold | None
 ) -> tuple[Plan, int]:
-    """Return two values: the plan, and how many of its software environments could not be built."""
+    """Build what is missing and hold it, unless `hold` is None. Return two values: the plan, and how many builds failed."""
     planned = _expand(suite, selection, machine, site)
-    if not build or all(one.environment is None for one in planned.experiments):
+    if hold is None or all(one.environment is None for one in planned.experiments):
         return planned, 0
     from orchestrator.campaign.environments import with_environments
 
     again = partial(_expand, suite, selection, machine, site)
-    return with_environments(planned, suite, again=again, say=tell)
+    return with_environments(planned, suite, again=again, say=tell, hold=hold)
 
 
 def _without_what_cannot_run(planned: Plan, machine: Machine) -> Plan:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import takewhile
@@ -21,11 +22,15 @@ from typing import Any
 import pytest
 from campaigns import ROOT
 
+from orchestrator.campaign.environments import with_environments
 from orchestrator.errors import BuildError
 from orchestrator.machine import environments, provenance
 from orchestrator.machine.environments import installers, inventory, locks
 from orchestrator.machine.environments.places import Place, place_of
 from orchestrator.machine.process_identity import start_time
+from orchestrator.plan.config import load_suite
+from orchestrator.plan.expand import Plan, expand, has_id
+from orchestrator.plan.selection import parse_selection
 from orchestrator.records.environment import EnvironmentRequest
 from tests.factories import packages
 
@@ -469,3 +474,62 @@ def test_the_command_builds_and_locks_what_a_file_asks_for(wheels: Path, tmp_pat
     locked = "environments: {tiny: {lock: tiny.lock, find_links: [wheels]}}\n"
     (tmp_path / "s.yaml").write_text(locked + SCENARIO)
     assert call(tmp_path, "env", "build", "s.yaml")[0] == 0
+
+
+CAMPAIGN = """
+environments:
+  first: {{requirements: [alpha], find_links: [{wheels}]}}
+  second: {{requirements: [beta], find_links: [{wheels}]}}
+scenarios:
+- name: own
+  trainer: custom
+  environment: [first, second]
+  device: cpu
+  monitors: []
+  arguments: {{model_name_or_path: m}}
+  custom: {{command: ['{{python}}', '{{scenario_dir}}/train.py'], launcher: none, results: stdout}}
+"""
+# Removes the other environment while a run of its own one goes on, and tells how that ended.
+REMOVES = """
+import os, subprocess, sys
+words = [{python!r}, "-m", "orchestrator", "env", "rm", "first", "second"]
+done = subprocess.run(words, env={{**os.environ, "PYTHONPATH": {root!r}}}, capture_output=True, text=True)
+with open({said!r}, "a") as file:
+    file.write(done.stdout + done.stderr)
+print('{{"train_runtime": 1.0}}')
+"""
+
+
+def test_a_campaign_holds_all_its_environments_until_it_ends(wheels: Path, tmp_path: Path, call: Call) -> None:
+    (tmp_path / "s.yaml").write_text(CAMPAIGN.format(wheels=wheels))
+    said = tmp_path / "said.txt"
+    values = {"python": sys.executable, "root": str(ROOT), "said": str(said)}
+    (tmp_path / "train.py").write_text(REMOVES.format(**values))
+    code, out, err = call(tmp_path, "run", "s.yaml", "--results", "results")
+    assert code == 0, out + err
+    refused = [line for line in said.read_text().splitlines() if "a process builds or uses it" in line]
+    assert len(refused) == 4 and "removed" not in said.read_text(), "each run tried to remove both"
+    assert "2 experiments: 2 ok" in out + err
+    assert call(tmp_path, "env", "rm", "first", "second")[0] == 0, "the campaign has ended"
+
+
+def test_an_environment_that_is_removed_before_it_is_held_is_built_again(wheels: Path, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(CAMPAIGN.format(wheels=wheels))
+    suite = load_suite(tmp_path / "s.yaml")
+    said, removed = list[str](), list[str]()
+
+    def say(text: str) -> None:
+        said.append(text)
+        if text.startswith("built environment 'first'") and not removed:
+            removed.append(text)
+            for path in (tmp_path / "environments").glob("*/environment.json"):
+                path.unlink()
+
+    def again() -> Plan:
+        return expand(suite, parse_selection(), provenance.this_machine())
+
+    with ExitStack() as held:
+        plan, failed = with_environments(again(), suite, again=again, say=say, hold=held.enter_context)
+        assert removed and failed == 0 and all(map(has_id, plan.experiments)) and len(plan.experiments) == 2
+        assert sum(text.startswith("built environment 'first'") for text in said) == 2
+        assert [inventory.remove(place_of(request)) for request in suite.environments.requests.values()] == [None, None]
