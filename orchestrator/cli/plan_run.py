@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.plan.forecast.outlook import Outlook
     from orchestrator.plan.selection import Selection
     from orchestrator.plan.view.as_arrays import Arrays
+    from orchestrator.results.due_runs import Retry
     from orchestrator.results.store import Store
 
 QUICKSTART = "quickstart"
@@ -67,7 +68,9 @@ def plan(options: PlanOptions) -> None:
         from orchestrator.campaign import steps
 
         arrays = steps.arrays_to_submit(planned, site, options.results)
-    below = _changed_files(planned, options, options.results or RESULTS)
+    from orchestrator.results.due_runs import NO_RETRY
+
+    below = _below(planned, options, options.results or RESULTS, retry=None if machine.assumed else NO_RETRY)
     _show_plan(planned, options, outlook, below=below, arrays=arrays)
 
 
@@ -285,30 +288,30 @@ def _without_what_cannot_run(planned: Plan, machine: Machine) -> Plan:
 
 
 def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
-    """Show the plan. Below a table, also show which files changed since earlier runs, and how many runs are due."""
     from orchestrator.campaign import steps
-    from orchestrator.results import folder
 
-    below: list[str] = []
-    is_table = not (options.as_json or options.commands)
-    if is_table and not options.move_aside and folder.is_ours(options.results):
-        below += _changed_files(planned, options, options.results)
-        below.append(steps.due_line(planned, options.results, retry=way.retry))
     root = None if options.move_aside else options.results
     arrays = steps.arrays_to_submit(planned, way.site, root, retry=way.retry) if way.site else None
-    _show_plan(planned, options, below=below, arrays=arrays)
+    _show_plan(planned, options, below=_below(planned, options, root, retry=way.retry), arrays=arrays)
 
 
-def _changed_files(planned: Plan, options: PlanOptions | RunOptions, root: Path) -> list[str]:
-    """If the plan is a table, return notes that say which files changed since the runs in a results folder.
+def _below(planned: Plan, options: PlanOptions | RunOptions, root: Path | None, *, retry: Retry | None) -> list[str]:
+    """Return lines below a plan's table: which files changed since the runs in a results folder, and how many runs are due there.
 
-    Only files of users' own programs count.
+    Only files of users' own programs count. Without `retry`, the runs that are due are left out.
     """
-    if options.as_json or options.commands or not any(experiment.sources for experiment in planned.experiments):
-        return []
-    from orchestrator.campaign.changed_files import changed_files
+    from orchestrator.results import folder
 
-    return [f"note: {note}" for note in changed_files(planned, root)]
+    if options.as_json or options.commands or root is None or not folder.is_ours(root):
+        return []
+    from orchestrator.campaign import steps
+
+    notes = list[str]()
+    if any(experiment.sources for experiment in planned.experiments):
+        from orchestrator.campaign.changed_files import changed_files
+
+        notes = [f"note: {note}" for note in changed_files(planned, root)]
+    return [*notes, steps.due_line(planned, root, retry=retry)] if retry else notes
 
 
 def _show_plan(

@@ -73,7 +73,7 @@ def test_a_plan_without_a_gpu_gives_the_reason_and_builds_nothing(
 ) -> None:
     code, out, err = call(tmp_path, "plan", EXAMPLES / f"{name}.yaml", CUDA_VISIBLE_DEVICES="")
     assert code == 0, err
-    assert f"{cells} experiments, 0 runs to do here." in out + err
+    assert f"{cells} experiments, 0 runs can be made here." in out + err
     assert "no NVIDIA GPU is visible" in out + err
 
 

@@ -294,6 +294,9 @@ def test_a_dry_run_says_what_stands_in_the_folder(call: Call, file: Path, tmp_pa
     runs = 2 * len(ready)
     assert f"{results}: of {runs} runs 1 have ended there, and {runs - 1} would run." in call(*words)[1]
     assert f"of {runs} runs 0 have ended there" in call(*words, "--retry-failed")[1]
+    plan = ("plan", file, "--scenario", "small", "--results", results)
+    assert f"{results}: of {runs} runs 1 have ended there, and {runs - 1} would run." in call(*plan)[1]
+    assert "have ended" not in call(*plan, "--assume", "1x80GB")[1], "runs on another machine"
     assert "would run" not in call(*words, "--move-aside")[1]
     second = store.plan(planned.experiments)[0]
     assert claims.claim(second, executor="local") is not None
@@ -488,7 +491,7 @@ def test_a_starter_file_for_a_script_names_it_as_seen_from_the_file(call: Call, 
         (scenario,) = load_suite(Path(file)).scenarios
         assert (scenario.script, scenario.trainer_name()) == ((seen,), "script")
         code, told, _ = call("plan", file)
-        assert code == 0 and "1 run to do here" in told
+        assert code == 0 and "1 run can be made here" in told
     code, _, err = call("init", "other.yaml", "--script", "my work/trian.py")
     assert code == 2 and "--script: there is no file 'my work/trian.py'" in err and not Path("other.yaml").exists()
 

@@ -42,7 +42,7 @@ def _to_do(experiments: Sequence[Experiment]) -> str:
     ready = [experiment for experiment in experiments if not (experiment.skip or experiment.cannot_run_here)]
     least, most = sum(experiment.repeats for experiment in ready), sum(experiment.most_repeats for experiment in ready)
     runs = counted(least, "run") if least == most else f"{least:,} to {counted(most, 'run')}"
-    return f"{counted(len(experiments), 'experiment')}, {runs} to do here."
+    return f"{counted(len(experiments), 'experiment')}, {runs} can be made here."
 
 
 def _to_build(experiments: Sequence[Experiment]) -> Iterator[str]:
