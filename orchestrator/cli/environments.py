@@ -126,7 +126,7 @@ def rm(
     """Remove environments. What a process builds or uses stays."""
     from orchestrator.machine.environments import inventory
 
-    places = {place.digest: place for word in words for place in inventory.find(word)}
+    places = {place.digest: place for word in words for place in _only(word)}
     kept = []
     for place in places.values():
         names, built = ", ".join(place.names()), place.built()
@@ -139,6 +139,19 @@ def rm(
                 tell(f"note: {left}")
     if kept:
         raise BuildError("\n".join(kept))
+
+
+def _only(word: str) -> list[Place]:
+    """Return the environment that a word names. Raise SelectionError if it names several."""
+    from orchestrator.machine.environments import inventory
+
+    found = inventory.find(word)
+    if len(found) > 1:
+        listed = ", ".join(f"{place.digest} ({place.asked()[1]})" for place in found)
+        raise SelectionError(
+            f"{word!r} names several environments: {listed}; write the digest of each that you want to remove"
+        )
+    return found
 
 
 @env.command(cls=Command)
@@ -248,7 +261,7 @@ def _facts(entry: Entry) -> dict[str, str]:
         "last used": row["last used"],
     }
     if (built := entry.built) is None:
-        return facts
+        return facts | {"asked for": place.asked()[1], "last line of log": place.last_line()}
     if (container := built.request.container) is not None and built.image is not None:
         python = f" (Python {built.python})" if built.python else ""
         return facts | {
@@ -277,10 +290,13 @@ def _facts(entry: Entry) -> dict[str, str]:
 def _existing(request: EnvironmentRequest) -> dict[str, str]:
     from orchestrator.machine import environments, provenance
 
+    version = provenance.python_version(request.existing)
+    if version is None:
+        raise BuildError(f"environment {request.name!r}: the interpreter {request.existing} does not start")
     packages = provenance.Machine().packages(request.existing)
     return {
         "names": request.name,
-        "interpreter": f"{environments.interpreter(request)} (Python {provenance.python_version(request.existing)})",
+        "interpreter": f"{environments.interpreter(request)} (Python {version})",
         "lock": environments.lock_digest(request) or "",
         "packages": "\n".join(f"{name}=={version}" for name, version in sorted(packages.items())),
     }

@@ -244,7 +244,9 @@ def test_a_plan_names_the_environments_and_has_no_ids_before_the_build(
     monkeypatch.setenv("TUNEBENCH_ENVIRONMENTS", str(tmp_path / "built"))
     plan = planned(tmp_path, text("environment: [null, old, new]"))
     shown = printed(plan)
-    assert [line.split()[0] for line in shown.splitlines() if line.endswith("ready")] == ["none", "old", "new"]
+    lines = [line for line in map(str.rstrip, shown.splitlines()) if line.endswith(("ready", "to build"))]
+    states = {line.split()[0]: line.endswith("ready") for line in lines}
+    assert states == {"none": True, "old": False, "new": False}
     assert "old, new: the environments are not built, so their experiments have no ids yet" in shown
     entries = json.loads("".join(json_document(plan, sys.executable)))["experiments"]
     assert [entry["id"] is None for entry in entries] == [False, True, True]

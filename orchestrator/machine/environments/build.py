@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.errors import BuildError, LaunchError
 from orchestrator.files import reading, writing
-from orchestrator.files.printable_text import one_line
+from orchestrator.files.printable_text import counted, one_line
 from orchestrator.files.redaction import kind_of_secret, redact, redact_file
 from orchestrator.machine import process, provenance
 from orchestrator.machine.child_environment import MARKER
@@ -100,11 +100,13 @@ class _Build:
             raise
         finally:
             redact_file(self.place.log, limit=reading.LOG_BYTES)
-        self.on_event(f"built environment {name!r} in {time.monotonic() - began:.0f} s: {len(packages)} packages")
+        self.on_event(
+            f"built environment {name!r} in {time.monotonic() - began:.0f} s: {counted(len(packages), 'package')}"
+        )
 
     def _write_inputs(self) -> None:
         self.place.folder.mkdir(parents=True)
-        writing.replace(self.place.log, "")
+        self.place.begin_log(self.request)
         writing.replace(self.place.requirements, "".join(f"{line}\n" for line in self.request.requirements))
         writing.replace(self.place.constraints, "".join(f"{line}\n" for line in self.request.constraints))
         writing.replace(self.place.overrides, "".join(f"{line}\n" for line in self.request.overrides))

@@ -22,13 +22,14 @@ from pathlib import Path
 
 from orchestrator.files import reading, writing
 from orchestrator.files.cache import cache_folder
-from orchestrator.files.printable_text import printable
+from orchestrator.files.printable_text import one_line, printable
 from orchestrator.machine.environments.request_digest import DIGITS, digest
 from orchestrator.records import load
 from orchestrator.records.environment import EnvironmentRequest
 
 IS_DIGEST = re.compile(f"[0-9a-f]{{{DIGITS}}}")
 _VENV = "venv"
+_HEADING, _LONGEST_LINE = re.compile(r"# environment (.+?): (.*)"), 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,14 +141,42 @@ class Place:
         return built if (built.image.is_there() if built.image else self.interpreter.exists()) else None
 
     def names(self) -> tuple[str, ...]:
-        """Return the names under which the environment was built, without repetition."""
+        """Return the names under which the environment was built, without repetition. A failed build has the name of its log."""
+        name = self.asked()[0]
+        return self._noted_names() or ((name,) if name else ())
+
+    def _noted_names(self) -> tuple[str, ...]:
         with suppress(OSError, ValueError):
             return tuple(dict.fromkeys(reading.read_text(self._names, limit=reading.CLAIM_BYTES).split("\n")[:-1]))
         return ()
 
+    def begin_log(self, request: EnvironmentRequest) -> None:
+        """Begin a new log with the name and the request of the build. Of a build that fails, only the log stays."""
+        image = request.container.image if request.container else ""
+        asked = image or "; ".join((*request.requirements, *(["the packages of a lock"] if request.lock else [])))
+        writing.replace(
+            self.log, f"# environment {one_line(request.name, longest=100)}: {one_line(asked, longest=1000)}\n"
+        )
+
+    def asked(self) -> tuple[str, str]:
+        """Return the name and the request of the last build, as its log has them; two empty texts if they are unknown."""
+        with suppress(OSError, ValueError):
+            with self.log.open("rb") as file:
+                first = file.readline(_LONGEST_LINE).decode(errors="replace")
+            if match := _HEADING.fullmatch(first.strip()):
+                return match[1], match[2]
+        return "", ""
+
+    def last_line(self) -> str:
+        """Return the last line of the log of a build."""
+        with suppress(OSError, ValueError):
+            lines = reading.read_text(self.log, limit=reading.LOG_BYTES).strip().splitlines()[1:]
+            return one_line(lines[-1], longest=300) if lines else ""
+        return ""
+
     def add_name(self, name: str) -> None:
         """Note one more name of the environment. It is only shown, so errors are ignored."""
-        if (name := printable(" ".join(name.split()))) not in self.names():
+        if (name := printable(" ".join(name.split()))) not in self._noted_names():
             with suppress(OSError):
                 writing.append(self._names, f"{name}\n")
 

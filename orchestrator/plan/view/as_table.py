@@ -134,7 +134,7 @@ def _cut(text: str, width: int, *, to_the_right: bool, end: bool) -> str:
 def _row(
     experiment: Experiment, axes: Collection[str], redact: Redactor, *, added: Mapping[str, str]
 ) -> dict[str, str]:
-    state = "ready"
+    state = "ready" if has_id(experiment) else "to build"
     if experiment.skip:
         state = f"skip: {experiment.skip.kind}"
     elif experiment.cannot_run_here:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from orchestrator.errors import BuildError, LaunchError
 from orchestrator.files import reading, writing
+from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact, redact_file
 from orchestrator.machine import process
 from orchestrator.machine.child_environment import MARKER
@@ -48,7 +49,7 @@ def build(
     try:
         discard(place)
         place.home.mkdir(parents=True)
-        writing.replace(place.log, "")
+        place.begin_log(request)
         image = _image(request, container, place, marker)
         python, packages = _content(request, container, place, image)
         writing.replace(place.locked, f"{image.pinned}\n")
@@ -71,7 +72,7 @@ def build(
         raise
     finally:
         redact_file(place.log, limit=reading.LOG_BYTES)
-    on_event(f"container {request.name!r} is {image.digest[:19]}: {len(packages)} packages")
+    on_event(f"container {request.name!r} is {image.digest[:19]}: {counted(len(packages), 'package')}")
 
 
 def lock_of(container: Container, image: Image) -> str:
