@@ -68,9 +68,7 @@ def plan(options: PlanOptions) -> None:
         from orchestrator.campaign import steps
 
         arrays = steps.arrays_to_submit(planned, site, options.results)
-    from orchestrator.results.due_runs import NO_RETRY
-
-    below = _below(planned, options, options.results or RESULTS, retry=None if machine.assumed else NO_RETRY)
+    below = _below(planned, options, options.results or RESULTS, counted_here=not machine.assumed)
     _show_plan(planned, options, outlook, below=below, arrays=arrays)
 
 
@@ -295,14 +293,24 @@ def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
     _show_plan(planned, options, below=_below(planned, options, root, retry=way.retry), arrays=arrays)
 
 
-def _below(planned: Plan, options: PlanOptions | RunOptions, root: Path | None, *, retry: Retry | None) -> list[str]:
+def _below(
+    planned: Plan,
+    options: PlanOptions | RunOptions,
+    root: Path | None,
+    *,
+    retry: Retry | None = None,
+    counted_here: bool = True,
+) -> list[str]:
     """Return lines below a plan's table: which files changed since the runs in a results folder, and how many runs are due there.
 
-    Only files of users' own programs count. Without `retry`, the runs that are due are left out.
+    Only files of users' own programs count. The runs of an assumed machine are not counted.
     """
+    if options.as_json or options.commands or root is None or not root.is_dir():
+        return []
     from orchestrator.results import folder
+    from orchestrator.results.due_runs import NO_RETRY
 
-    if options.as_json or options.commands or root is None or not folder.is_ours(root):
+    if not folder.is_ours(root):
         return []
     from orchestrator.campaign import steps
 
@@ -311,7 +319,7 @@ def _below(planned: Plan, options: PlanOptions | RunOptions, root: Path | None, 
         from orchestrator.campaign.changed_files import changed_files
 
         notes = [f"note: {note}" for note in changed_files(planned, root)]
-    return [*notes, steps.due_line(planned, root, retry=retry)] if retry else notes
+    return [*notes, steps.due_line(planned, root, retry=retry or NO_RETRY)] if counted_here else notes
 
 
 def _show_plan(
