@@ -24,7 +24,7 @@ from orchestrator.compare.sides.read import halves, read, several
 from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.measure.metrics import METRICS, Show
-from orchestrator.records import Caveat, CaveatKind, DataSpec, Device, Framework, Reason, RunRecord
+from orchestrator.records import Caveat, CaveatKind, DataSpec, Device, Environment, Framework, Reason, RunRecord
 from orchestrator.report import tables
 from orchestrator.results.table.load import load
 from orchestrator.results.table.sources import csv_file
@@ -238,6 +238,22 @@ def test_the_environment_has_short_names_and_the_workers_own_versions(tmp_path: 
     assert "other" not in entry.environment
     assert entry.arguments["framework_digest"] == "d1"
     assert entry.label == "full · liger · config:tiny-llama · 1 GPU"
+
+
+def test_each_package_that_differs_between_software_environments_is_told(tmp_path: Path) -> None:
+    def side(name: str, lock: str, **packages: str) -> Side:
+        one = replace(BASE, environment=Environment(name="own", request="1", lock=lock), python="/x")
+        return read([stored(tmp_path / name, (one, [replace(ended(one, 1), provenance={"packages": packages})]))])
+
+    def told(base: Side, new: Side) -> list[tuple[str, object, object]]:
+        (found,) = pair(base, new)
+        return [(one.name, one.base, one.new) for one in found.environment]
+
+    old = side("old", "1", rich="13.9", torch="2.13.0", same="1")
+    new = side("new", "2", rich="14.0", torch="2.14.1", same="1", more="0.1")
+    assert told(old, new) == [("torch", "2.13.0", "2.14.1"), ("more", None, "0.1"), ("rich", "13.9", "14.0")]
+    other_files = side("files", "3", rich="13.9", torch="2.13.0", same="1")
+    assert told(old, other_files) == [("environment_lock", "1", "3")]
 
 
 def test_runs_of_two_environments_are_both_told(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ comparison:
 - `gpu_power_limit_w`, `gpu_sm_clock_max_mhz`: the limits of the GPU's speed differ between the sides;
 - `monitors`: a monitor that slows the run watched only one side. A monitor that is not installed here counts as slowing.
 
+Of an experiment that names a software environment, all packages count, and each that differs is listed with both versions. The lock
+of the environment is only listed if no package differs: then the same versions were built from other files.
+
 A fact that only one side has does not forbid a comparison. For example, a CSV file names no GPU. The exception is `data` between
 two results folders.
 """
@@ -28,6 +31,7 @@ from orchestrator.results.table.rows import PACKAGES, Value, cell
 Cells = Mapping[str, Value]
 
 GPU, CPU, DEVICE, NEIGHBOURS, MONITORING, DATA = "gpu", "cpu", "device", "neighbours", "monitors", "data"
+LOCK = "environment_lock"
 
 _GPU_STATE = ("power_limit_w", "sm_clock_max_mhz", "persistence_mode", "ecc")
 _DATA_FIELDS = ("split", "formatting", "samples", "seed", "fingerprint")
@@ -48,7 +52,7 @@ _NAMES = {
     "provenance_git_commit": "git_commit",
     "provenance_git_dirty": "git_dirty",
     "python": "interpreter",
-    "environment_lock": "environment_lock",
+    "environment_lock": LOCK,
     "monitors": MONITORING,
     "neighbours": NEIGHBOURS,
     "data": DATA,
@@ -58,7 +62,7 @@ _NAMES = {
 }
 
 WORKERS = "provenance_worker_versions_"
-_SOURCES, CONTENT = "provenance_sources_", "content of "
+_SOURCES, CONTENT, _PACKAGE = "provenance_sources_", "content of ", "provenance_package_"
 _OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
 _OF_THE_GPUS = (GPU, "gpu_power_limit_w", "gpu_sm_clock_max_mhz")
 
@@ -72,6 +76,8 @@ def of_cells(cells: Cells) -> dict[str, Value]:
     for source, value in cells.items():
         if source.startswith(WORKERS) and value is not None:
             facts[source.removeprefix(WORKERS).replace("_", "-")] = value
+        elif source.startswith(_PACKAGE):
+            facts.setdefault(source.removeprefix(_PACKAGE), value)
         elif source.startswith(_SOURCES):
             facts[f"{CONTENT}{source.removeprefix(_SOURCES)}"] = value
     return {name: value for name, value in facts.items() if value != ""}
@@ -102,6 +108,12 @@ def data_cells(data: DataSpec | None) -> dict[str, Value]:
 def source_cells(sources: Mapping[str, str]) -> dict[str, Value]:
     """Return the digests of a command's files as cells. With the prefix `sha256:`, no digest is read as a number."""
     return {f"{_SOURCES}{name}": f"sha256:{digest}" for name, digest in sources.items()}
+
+
+def package_cells(packages: object) -> dict[str, Value]:
+    """Return the versions of all packages as cells. `packages` is `provenance.packages` of a record, and may contain anything."""
+    known = packages if isinstance(packages, Mapping) else {}
+    return {f"{_PACKAGE}{name}": cell(version) for name, version in known.items()}
 
 
 def combined(environments: Sequence[Cells]) -> dict[str, Value]:
@@ -139,7 +151,13 @@ def differences(base: Entry, new: Entry) -> tuple[Difference, ...]:
         is_known = both_whole or (before is not None and after is not None)
         if is_known and _text(before) != _text(after):
             differing.append(Difference(name=name, base=before, new=after))
+    if any(_is_version(difference.name) for difference in differing):
+        differing = [difference for difference in differing if difference.name != LOCK]
     return tuple(sorted(differing, key=lambda difference: (_rank(difference.name), difference.name)))
+
+
+def _is_version(name: str) -> bool:
+    return name in PACKAGES or not (name in _NAMES.values() or name.startswith(CONTENT))
 
 
 def _rank(name: str) -> float:

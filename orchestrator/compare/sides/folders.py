@@ -95,6 +95,7 @@ def _with_more(row: Row, record: RunRecord, experiment: Experiment) -> Row:
     more: dict[str, Value] = {
         "neighbours": record.neighbours,
         **environment.gpu_cells(record.provenance.get("gpus")),
+        **environment.package_cells(record.provenance.get("packages") if experiment.environment else None),
         **environment.data_cells(experiment.data),
         **environment.source_cells(experiment.sources),
     }
