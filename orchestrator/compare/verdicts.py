@@ -19,6 +19,7 @@ from orchestrator.compare.fleet import fleet, one_after_the_other
 from orchestrator.compare.judging import LOSS, Measured, measure, p_value, row, with_shared_noise
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
 from orchestrator.compare.sides.incomparable import is_failed, verdict_on_pair
+from orchestrator.compare.sides.keys import OURS, SOFTWARE
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
@@ -40,6 +41,7 @@ def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Co
     comparable = [pair for pair in pairs if verdict_on_pair(pair) is None]
     names, warnings = _metrics(rules, comparable)
     warnings += _on_same_runs(same_runs, comparable)
+    warnings += _on_other_environments(pairs)
     judged, kept = [rules.of(name) for name in names], frozenset(names)
     samples = [sample for pair in comparable for sample in _samples(pair, judged, rules)]
     samples, on_cold_runs = without_cold_runs(samples, by_campaign=rules.correction is not Correction.NONE)
@@ -84,6 +86,21 @@ def _on_same_runs(left_out: int, pairs: Sequence[Pair]) -> list[str]:
             f"{counted(partly, 'experiment')} {verb} some runs that are on both sides: these runs are counted only for base"
         )
     return sentences
+
+
+def _on_other_environments(pairs: Sequence[Pair]) -> list[str]:
+    """Return a sentence if nothing is on both sides because the sides have other software environments."""
+    sides = [
+        [entry for entry in side if entry is not None] for side in zip(*((p.base, p.new) for p in pairs), strict=True)
+    ]
+    base, new = ({str(entry.key.get(SOFTWARE)) for entry in side} for side in sides or ([], []))
+    if not base or not new or base & new or any(pair.base is not None and pair.new is not None for pair in pairs):
+        return []
+    names = [name for name in OURS if name != SOFTWARE and all(name in entry.key for side in sides for entry in side)]
+    return [
+        f"the sides have no software environment in common ({', '.join(sorted(base))} and {', '.join(sorted(new))}); "
+        f"to compare them, write --by {','.join(names)}"
+    ]
 
 
 def _on_order(samples: Sequence[Sample], together: Sequence[Fleet]) -> list[str]:

@@ -256,6 +256,19 @@ def test_each_package_that_differs_between_software_environments_is_told(tmp_pat
     assert told(old, other_files) == [("environment_lock", "1", "3")]
 
 
+def test_sides_without_a_common_software_environment_are_told_how_to_be_compared(tmp_path: Path) -> None:
+    def side(name: str) -> Side:
+        one = replace(BASE, id=f"s-a-{name}", environment=Environment(name=name, request="1", lock=name), python="/x")
+        return read([stored(tmp_path / name, (one, [ended(one, 1)]))])
+
+    old, new = side("old"), side("new")
+    (warning,) = compare(old, new, pairs=pair(old, new), rules=parse()).warnings
+    assert warning.startswith("the sides have no software environment in common (old and new); to compare them, write --by ")
+    (found,) = pair(old, new, by=warning.rpartition(" ")[2].split(","))
+    assert found.base and found.new
+    assert not compare(old, old, pairs=pair(old, old), rules=parse()).warnings[1:]
+
+
 def test_runs_of_two_environments_are_both_told(tmp_path: Path) -> None:
     runs = [replace(ended(GPU, repeat), provenance=H100) for repeat in (1, 2)]
     other = {**H100, "gpus": [{"name": "NVIDIA H200"}], "driver": {"driver": "590.0", "cuda": "13.0"}}
