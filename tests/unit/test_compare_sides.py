@@ -263,7 +263,9 @@ def test_sides_without_a_common_software_environment_are_told_how_to_be_compared
 
     old, new = side("old"), side("new")
     (warning,) = compare(old, new, pairs=pair(old, new), rules=parse()).warnings
-    assert warning.startswith("the sides have no software environment in common (old and new); to compare them, write --by ")
+    assert warning.startswith(
+        "the sides have no software environment in common (old and new); to compare them, write --by "
+    )
     (found,) = pair(old, new, by=warning.rpartition(" ")[2].split(","))
     assert found.base and found.new
     assert not compare(old, old, pairs=pair(old, old), rules=parse()).warnings[1:]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -20,9 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.files.printable_text import printable
-from orchestrator.measure.metrics import METRICS
+from orchestrator.measure.metrics import DASH, METRICS
 from orchestrator.measure.metrics import show as shown_value
 from orchestrator.report.highlights import Highlight, HighlightKind
+from orchestrator.report.highlights.highlight import known_of
 from orchestrator.report.tables.as_markdown import (
     distinguishing,
     heading,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from orchestrator.results.table.load import ResultsTable
+
+Texts = Callable[[str], list[str]]
 
 MAX_ROWS = 200
 MAX_FAILURES = 20
@@ -84,12 +87,13 @@ def summary(
         frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty)
     )
     names = _names(frame, split)
-    fitting = _fitting(frame, names, width, keep=keep)
+    texts = _texts(table)
+    fitting = _fitting(frame, names, width, keep=keep, texts=texts)
     parts: list[RenderableType] = [Text(heading(frame), style="bold")]
     same = same_for_all(split)
     if same:
         parts.append(Text(printable(f"Same for all: {same}")))
-    parts.append(_grid(frame, {name: fitting[name] for name in names if name in fitting}))
+    parts.append(_grid(frame, {name: fitting[name] for name in names if name in fitting}, texts))
     if len(frame) > MAX_ROWS:
         parts.append(Text(f"… and {len(frame) - MAX_ROWS} more experiments in benchmarks.csv", style="dim"))
     parts += unshown([name for name in names if name not in fitting])
@@ -129,7 +133,24 @@ def _names(frame: pd.DataFrame, split: Split) -> list[str]:
     return without_ends(names if is_fact else ["id", *names])
 
 
-def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Sequence[str]) -> dict[str, int]:
+def _texts(table: ResultsTable) -> Texts:
+    """Return a function from a column's name to its texts. A speed in doubt has a mark, because it must not be compared."""
+    known = known_of(table)
+    frame = table.experiments[:MAX_ROWS]
+    doubted = [known.in_doubt(row) for row in range(len(frame))]
+
+    def of(name: str) -> list[str]:
+        marks = doubted if name in (*PADDED, *_SPEED) else [False] * len(frame)
+        return [
+            f"{text} ?" if mark and text != DASH else text for text, mark in zip(words(frame, name), marks, strict=True)
+        ]
+
+    return of
+
+
+def _fitting(
+    frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Sequence[str], texts: Texts
+) -> dict[str, int]:
     """Return the columns that fit next to each other, with their widths.
 
     One speed comes first, and the status if an experiment is not ok. Then come columns that distinguish rows, columns that the user
@@ -143,8 +164,8 @@ def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Seq
     fitting: dict[str, int] = {}
     left = width + GAP
     for name in dict.fromkeys((*(name for name in wanted if name in names), *names)):
-        for texts in (words(frame[:MAX_ROWS], name), list(map(_in_two_lines, words(frame[:MAX_ROWS], name)))):
-            needed = _width(frame, name, texts)
+        for shown in (texts(name), list(map(_in_two_lines, texts(name)))):
+            needed = _width(frame, name, shown)
             if needed + GAP <= left:
                 fitting[name] = needed
                 left -= needed + GAP
@@ -191,13 +212,13 @@ def unshown(names: Sequence[str]) -> Iterator[Text]:
         yield Text(printable(f"Columns that do not fit here: {', '.join(names)}"), style="dim")
 
 
-def _grid(frame: pd.DataFrame, widths: Mapping[str, int]) -> Table:
+def _grid(frame: pd.DataFrame, widths: Mapping[str, int], texts: Texts) -> Table:
     """Return the table of columns of these widths."""
     grid, names = empty_table(), list(widths)
     for (name, width), title_text in zip(widths.items(), headings(names), strict=True):
         title, right = Text(_title(title_text, width)), is_number(frame, name)
         grid.add_column(title, justify="right" if right else "left", overflow="fold", min_width=width, max_width=width)
-    columns = [[_cell(name, text, width) for text in words(frame[:MAX_ROWS], name)] for name, width in widths.items()]
+    columns = [[_cell(name, text, width) for text in texts(name)] for name, width in widths.items()]
     for row in zip(*columns, strict=True):
         grid.add_row(*row)
     return grid
