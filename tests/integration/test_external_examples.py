@@ -25,7 +25,7 @@ config = dict(word.split("=") for word in words[words.index("--config") + 1:])
 assert config["common.no_sweep_dir"] == "true", config
 folder = pathlib.Path(output, "metrics")
 folder.mkdir(parents=True)
-text = pathlib.Path("{sample}").read_text()
+text = pathlib.Path("{sample}").read_text().replace('"Wall Time": 9.0', '"Wall Time": 0.01')  # this run is shorter
 (folder / "train.jsonl").write_text(text.replace("1.75", str(1 + 1e4 * float(config["optimizer.config.lr"]))))
 """
 # Prints what torchtitan prints, with more steps: the first takes 0.3 s, the others 20 ms. torchrun shows what rank 0 prints.
@@ -99,7 +99,7 @@ def test_fairseq2_s_last_metrics_are_the_row(fairseq2: Campaign) -> None:
     ]
     row = rows["learning-rates-ps_llama3_2_1b_gsm8k.ws_1.lr_5e-5"]
     names = ("train_loss", "train_runtime", "reported_tokens_per_s", "peak_reserved_bytes")
-    assert [float(row[name]) for name in names] == [1.5, 9, 10240, 21e9]
+    assert [float(row[name]) for name in names] == [1.5, 0.01, 10240, 21e9]
 
 
 def test_a_tag_finds_its_result_and_a_second_run_has_nothing_to_do(fairseq2: Campaign, call: Call) -> None:
