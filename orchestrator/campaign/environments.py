@@ -5,7 +5,7 @@ The lock of a built environment is part of the ids of its experiments. So the pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -33,23 +33,32 @@ def with_environments(
 
     `again` makes the plan again. `say` gets a sentence for each build, and for each failure. `hold` enters a context that keeps an
     environment from being removed, until the campaign ends. Experiments whose environment could not be built are left out of the
-    plan, because they have no ids. Raise BuildError if none of the rest can run.
+    plan, because they have no ids. Raise BuildError if none of the rest can run, or if a built environment is gone again.
     """
     wanted = [one for one in plan.experiments if one.environment and not (one.skip or one.cannot_run_here)]
     names = dict.fromkeys(one.environment.name for one in wanted if one.environment)
-    failed: list[BuildError] = []
+    failed: dict[str, BuildError] = {}
     is_new = not all(map(has_id, wanted))
     for name in names:
         try:
             is_new |= _build_and_hold(suite.environments.requests[name], say, hold)
         except BuildError as error:
-            failed.append(error)
+            failed[name] = error
             say(f"note: {error}")
     planned = again() if is_new else plan
+    _refuse_lost(planned, failed)
     kept = tuple(one for one in planned.experiments if has_id(one))
     if failed and not any(one.skip is None and one.cannot_run_here is None for one in kept):
         raise BuildError("no experiment is left: none of the environments could be built")
     return replace(planned, experiments=kept), len(failed)
+
+
+def _refuse_lost(plan: Plan, failed: Container[str]) -> None:
+    """Raise BuildError if an environment was built and is gone: its experiments would be left out without a word."""
+    to_run = (one for one in plan.experiments if not (has_id(one) or one.skip or one.cannot_run_here))
+    names = dict.fromkeys(one.environment.name for one in to_run if one.environment)
+    if lost := [name for name in names if name not in failed]:
+        raise BuildError(f"environments {', '.join(lost)}: they were removed after their builds; repeat the command")
 
 
 def _build_and_hold(request: EnvironmentRequest, say: Callable[[str], None], hold: Hold) -> bool:

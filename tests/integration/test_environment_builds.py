@@ -544,3 +544,18 @@ def test_an_environment_that_is_removed_before_it_is_held_is_built_again(wheels:
         assert removed and failed == 0 and all(map(has_id, plan.experiments)) and len(plan.experiments) == 2
         assert sum(text.startswith("built environment 'first'") for text in said) == 2
         assert [inventory.remove(place_of(request)) for request in suite.environments.requests.values()] == [None, None]
+
+
+def test_an_environment_that_is_lost_while_it_is_held_stops_the_campaign(wheels: Path, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(CAMPAIGN.format(wheels=wheels))
+    suite = load_suite(tmp_path / "s.yaml")
+
+    def say(text: str) -> None:
+        if text.startswith("building environment 'second'"):
+            place_of(suite.environments.requests["first"]).record.unlink()  # by other means than `env rm`
+
+    def again() -> Plan:
+        return expand(suite, parse_selection(), provenance.this_machine())
+
+    with ExitStack() as held, pytest.raises(BuildError, match="environments first: they were removed after"):
+        with_environments(again(), suite, again=again, say=say, hold=held.enter_context)
