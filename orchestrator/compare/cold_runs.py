@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from orchestrator.compare.comparison import FirstRuns, Run
-from orchestrator.compare.rules import Rule
+from orchestrator.compare.rules import HEADLINES, Rule
 from orchestrator.files.printable_text import counted
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import Direction, Judged
@@ -46,6 +46,12 @@ class Sample:
     first_runs: FirstRuns = FirstRuns.COUNTED
     never_steady: bool = False
     unlike: str = ""
+
+    @property
+    def is_start_up(self) -> bool:
+        """Return whether a side has only one run, without a steady state, so that its speed includes warm-up."""
+        single = [run for side in (self.base, self.new) if len(side) == 1 for run in side]
+        return self.rule.metric in HEADLINES and any(run.never_steady for run in single)
 
 
 def in_order(runs: Sequence[Run]) -> list[Run]:

@@ -163,6 +163,8 @@ def row(sample: Sample, measured: Measured, *, rules: Rules, p_adjusted: float |
     """Return the row with its verdict. `p_adjusted` is None if nothing was tested."""
     rule = sample.rule
     verdict, why = _verdict(rule, measured, rules=rules, p_adjusted=p_adjusted)
+    if sample.is_start_up and measured.ratio is not None and verdict in (Verdict.IMPROVED, Verdict.REGRESSED):
+        verdict, why = Verdict.INCONCLUSIVE, "no steady state in the only run of a side"
     if measured.over is not None:
         why = "; ".join(filter(None, (why, f"over the first {measured.over} steps, which all runs made")))
     return Row(
@@ -284,7 +286,7 @@ def _needs(rule: Rule, measured: Measured) -> int | None:
     from scipy.special import nctdtrit
 
     ratio = measured.ratio
-    if ratio is None:
+    if ratio is None or ratio.interval is None:
         return 1
     shift, matters = abs(math.log(ratio.value)), math.log1p(rule.min_effect)
     wanted = shift if shift >= matters else max(matters - shift, matters / 2)

@@ -124,6 +124,21 @@ def test_one_run_that_never_got_steady_is_not_missing() -> None:
     assert gate.exit_code(compared(paired(base, twice), other)) == gate.WORSE, "every run lost its speed"
 
 
+@pytest.mark.parametrize("unsteady", ["base", "new"])
+def test_the_speed_of_a_single_run_without_a_steady_state_is_not_claimed(unsteady: str) -> None:
+    """Its whole time is mostly start-up: 13 % of it say nothing about the training."""
+    speed = "train_tokens_per_second"
+    sides = {"base": entry("a", {speed: [6977.0]}), "new": entry("a", {speed: [7899.0]})}
+    claimed = compared(paired(sides["base"], sides["new"])).rows[0]
+    assert claimed.verdict is Verdict.IMPROVED
+    only = sides[unsteady]
+    sides[unsteady] = replace(only, runs=(replace(only.runs[0], never_steady=True),))
+    for pair, way in ((sides["base"], sides["new"]), "there"), ((sides["new"], sides["base"]), "back"):
+        row = compared(paired(*pair)).rows[0]
+        assert (row.verdict, row.needs) == (Verdict.INCONCLUSIVE, 1), way
+        assert row.why == "no steady state in the only run of a side" and row.may_be_worse_by
+
+
 def _evenly_spread(count: int) -> tuple[float, ...]:
     """So many runs with 5 % between them, however many they are."""
     places = [2 * place / (count - 1) - 1 for place in range(count)]
