@@ -99,6 +99,7 @@ WRONG_ENTRIES = {
     "a: []": "environment 'a': it has no packages; write requirements:, lock:, interpreter: or container:",
     "a: {requirements: [x], interpreter: /usr/bin/python3}": "interpreter and requirements are given; keep one of them",
     "a: {interpreter: /usr/bin/python3, find_links: w}": "nothing is built with interpreter:, so find_links: has no effect",
+    "a: {interpreter: /nowhere/python}": "environment 'a': there is no interpreter /nowhere/python; correct the path",
     "a: {requirements: [x], container: x}": "environment 'a': container and requirements are given; keep one of them",
     "a: {interpreter: /usr/bin/python3, container: x}": "interpreter and container are given; keep one of them",
     "a: {container: x, lock: l}": "environment 'a': container and lock are given; keep one of them",
@@ -128,6 +129,13 @@ def test_a_wrong_environment_is_explained_at_its_line(tmp_path: Path, entry: str
         names(tmp_path, "environment: a", f"environments:\n  {entry}\n")
     assert WRONG_ENTRIES[entry] in str(caught.value)
     assert "scenarios.yaml:" in str(caught.value)
+
+
+def test_mistakes_in_several_environments_are_told_at_once(tmp_path: Path) -> None:
+    both = "environments:\n  a: {interpreter: /nowhere/python}\n  b: {requirements: [x], python: '3.2'}\n"
+    with pytest.raises(ConfigError) as caught:
+        names(tmp_path, "environment: a", both)
+    assert "there is no interpreter /nowhere/python" in str(caught.value) and "'3.2'" in str(caught.value)
 
 
 def test_a_file_of_requirements_is_read_and_its_mistakes_have_its_lines(tmp_path: Path) -> None:

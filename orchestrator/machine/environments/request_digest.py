@@ -66,7 +66,7 @@ def _content(request: EnvironmentRequest) -> dict[str, Any]:
         "folders": sorted([os.path.basename(path), content] for path, content in request.folders.items()),
         "find_links": [without_credentials(address).rstrip("/") for address in request.find_links],
         "indexes": [without_credentials(address).rstrip("/") for address in request.indexes],
-        "python": _python_tag(request.name, request.existing or request.python),
+        "python": _python_tag(request),
     }
     if request.overrides:  # digests of other requests must not change
         content["overrides"] = _normalised(request.overrides, request.folders)
@@ -101,14 +101,17 @@ def _one_spelling(entry: str) -> str:
     return str(requirement)
 
 
-def _python_tag(name: str, python: str | None) -> str:
-    """Return the implementation, the version without its patch number, and the platform of an interpreter."""
+def _python_tag(request: EnvironmentRequest) -> str:
+    """Return the implementation, the version without its patch number, and the platform of an environment's interpreter."""
+    python, key = request.existing or request.python, "interpreter:" if request.existing else "python:"
     if python is None or _is_own(python):
         own = (sys.implementation.name, list(sys.version_info[:2]), sysconfig.get_platform())
         return _tag(*own)
     tag = _asked(os.path.abspath(os.path.expanduser(python)))
     if tag is None:
-        raise BuildError(f"environment {name!r}: the interpreter {python} does not start; name another with python:")
+        raise BuildError(
+            f"environment {request.name!r}: the interpreter {python} does not start; name another with {key}"
+        )
     return tag
 
 

@@ -76,7 +76,11 @@ def _request(name: str, entry: EnvironmentEntry, document: Document) -> Environm
                 message = f"environment {name!r}: nothing is built with {given[0]}:, so {key}: has no effect; remove it"
                 raise ConfigError([document.problem((*root, key), message)])
     if entry.interpreter:
-        return EnvironmentRequest(name=name, existing=_absolute(entry.interpreter, base))
+        existing = _absolute(entry.interpreter, base)
+        if not os.path.isfile(existing):
+            message = f"environment {name!r}: there is no interpreter {existing}; correct the path"
+            raise ConfigError([document.problem((*root, "interpreter"), message)])
+        return EnvironmentRequest(name=name, existing=existing)
     if entry.container:
         return EnvironmentRequest(name=name, container=_container(name, entry.container, document))
     lines = _Lines(document, base)
