@@ -12,6 +12,7 @@ from pathlib import Path
 
 from orchestrator.errors import BuildError
 from orchestrator.files import reading
+from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact
 from orchestrator.machine import environments
 from orchestrator.machine.environments import locks
@@ -58,7 +59,10 @@ def _refuse_lost(plan: Plan, failed: Container[str]) -> None:
     to_run = (one for one in plan.experiments if not (has_id(one) or one.skip or one.cannot_run_here))
     names = dict.fromkeys(one.environment.name for one in to_run if one.environment)
     if lost := [name for name in names if name not in failed]:
-        raise BuildError(f"environments {', '.join(lost)}: they were removed after their builds; repeat the command")
+        verb = "it was" if len(lost) == 1 else "they were"
+        raise BuildError(
+            f"{counted(len(lost), 'environment')}, {', '.join(lost)}: {verb} removed after the build; repeat the command"
+        )
 
 
 def _build_and_hold(request: EnvironmentRequest, say: Callable[[str], None], hold: Hold) -> bool:

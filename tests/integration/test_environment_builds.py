@@ -557,5 +557,5 @@ def test_an_environment_that_is_lost_while_it_is_held_stops_the_campaign(wheels:
     def again() -> Plan:
         return expand(suite, parse_selection(), provenance.this_machine())
 
-    with ExitStack() as held, pytest.raises(BuildError, match="environments first: they were removed after"):
+    with ExitStack() as held, pytest.raises(BuildError, match="1 environment, first: it was removed after"):
         with_environments(again(), suite, again=again, say=say, hold=held.enter_context)

@@ -1,4 +1,4 @@
-"""Who compiles the model of the built-in trainer: nobody, Thunder, or whom the Trainer knows."""
+"""The compiler of the built-in trainer's model: none, Thunder, or one that the Trainer knows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Compiler:
 
 
 class Model(torch.nn.Module):
-    """Torch compiles no module of its own alone, so it gets one of ours."""
+    """A module of the test. torch.compile leaves modules of torch itself alone."""
 
     def __init__(self) -> None:
         super().__init__()
