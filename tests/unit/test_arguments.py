@@ -8,6 +8,7 @@ from typing import Any, Optional, Union
 import pytest
 from arguments import SHORT_NAMES, ArgumentError, Own, check_unknown, convert, parse, words_by_name
 from factories.cases import cases
+from sft import in_both_names
 
 
 class Strategy(enum.Enum):
@@ -49,6 +50,15 @@ def test_own_training_and_model_arguments_are_told_apart() -> None:
     assert (parsed.own.r, parsed.own.target_modules) == (4, ["q_proj", "v_proj"])
     assert parsed.training == {"max_steps": 5}
     assert parsed.model == {"num_hidden_layers": ["1"]}
+
+
+@pytest.mark.parametrize("installed", ["gradient_checkpointing", "activation_checkpointing"])
+def test_checkpointing_has_both_names_whichever_is_installed(installed: str) -> None:
+    fields = in_both_names({**FIELDS, installed: bool, f"{installed}_kwargs": dict})
+    words = ["--activation_checkpointing", "True", "--gradient_checkpointing_kwargs", '{"use_reentrant": false}']
+    training = {"activation_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
+    assert parse([*NEEDED, *words], fields).training == training
+    assert in_both_names(FIELDS) == FIELDS
 
 
 def test_missing_and_stray_words() -> None:

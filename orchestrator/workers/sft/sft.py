@@ -67,6 +67,13 @@ def training_arguments(given: typing.Mapping[str, Any]) -> Any:
         raise ArgumentError(f"TrainingArguments refuses these arguments: {' '.join(str(error).split())}") from error
 
 
+def in_both_names(known: typing.Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields, and those of checkpointing under both names. `training_arguments` passes on the name that is installed."""
+    newer, older = CHECKPOINTING
+    pairs = [(newer + ending, older + ending) for ending in ("", "_kwargs")]
+    return {**{a: known[b] for pair in pairs for a, b in (pair, pair[::-1]) if b in known}, **known}
+
+
 def on_device(known: typing.Container[str]) -> dict[str, Any]:
     """Return the arguments for a CPU if there is no accelerator, or if `ACCELERATE_USE_CPU` is true. Else return an empty dict."""
     import torch
@@ -108,7 +115,7 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    parsed = arguments.parse(argv, training_fields())
+    parsed = arguments.parse(argv, in_both_names(training_fields()))
     own = parsed.own
     import compiling
     import data
