@@ -128,15 +128,14 @@ def _gain(known: Known, pair: Pair, speed: Speed) -> str:
     axis = (pair.match.axis, *pair.match.others)
     new, base = known.names.sides(pair.new, pair.base, axis)
     place = f"{known.names.place(pair.new, axis=axis)}{_metric(known, pair, speed)}"
-    ratio, sign, rest = (
-        speed.ratio,
-        direction(speed.ratio),
-        f"{_memory(pair.memory)}{_loss(pair, new)}{_busy(known, pair)}",
-    )
-    if sign == 0:
-        advice = "; more repeats would decide" if is_wide(ratio) else ""
-        difference = "clear difference" if is_wide(ratio) else "difference seen"
-        return f"no {difference} between {new} and {base} on {place}: {factor(ratio)}{advice}{rest}"
+    ratio, memory, rest = speed.ratio, _memory(pair.memory), f"{_loss(pair, new)}{_busy(known, pair)}"
+    if direction(ratio) == 0:
+        difference, advice = (
+            ("clear difference", "; more repeats would decide") if is_wide(ratio) else ("difference seen", "")
+        )
+        memory = memory and f"; {new} {memory}"
+        return f"no {difference} between {new} and {base} on {place}: {factor(ratio)}{memory}{rest}{advice}"
+    rest = f"{memory and f' and {memory}'}{rest}"
     if ratio.interval is None:  # the sentence states what single runs did, not which configuration is faster
         return f"{new} ran at {times(ratio)} the speed of {base} on {place}, {runs(ratio)}{rest}"
     return f"{new} is {change(ratio)} than {base} on {place}{rest}"
@@ -156,7 +155,7 @@ def _memory(memory: Memory | None) -> str:
         return ""
     share, word = (1 - memory.ratio, "less") if memory.ratio < 1 else (memory.ratio - 1, "more")
     sizes = f"{show(memory.metric, memory.new)} against {show(memory.metric, memory.base)}"
-    return f" and needs {percent(share)} {word} memory ({metric(memory.metric).label} {sizes})"
+    return f"needs {percent(share)} {word} memory ({metric(memory.metric).label} {sizes})"
 
 
 def _loss(pair: Pair, new: str) -> str:
