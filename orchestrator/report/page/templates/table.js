@@ -3,6 +3,7 @@
 
 // An address with more ids would be too long for some programs.
 const MOST_IN_ADDRESS = 12;
+const inOrder = new Intl.Collator("en", { numeric: true }).compare;
 
 class Table {
   constructor(place, data) {
@@ -18,7 +19,6 @@ class Table {
     this.all = false;
     this.page = 0;
     this.open = new Set();
-    this.texts = this.searched();
     this.offerFilters();
     this.offerColumns();
     this.listen();
@@ -46,10 +46,11 @@ class Table {
     return column.at[row] === null ? "-" : column.words[column.at[row]];
   }
 
-  /** The text of each row that the filter searches. */
-  searched() {
+  /** The text of each row that the filter searches. It is made for the first search. */
+  get texts() {
     const columns = this.data.columns;
-    return this.data.ids.map((id, row) => [id, ...columns.map((column) => this.shown(column, row))].join("\n").toLowerCase());
+    this.searched ??= this.data.ids.map((id, row) => [id, ...columns.map((column) => this.shown(column, row))].join("\n").toLowerCase());
+    return this.searched;
   }
 
   get(id) {
@@ -79,7 +80,7 @@ class Table {
         counted.set(word, (counted.get(word) ?? 0) + 1);
       }
       if (counted.size < 2 || counted.size > 100) return [];
-      const words = [...counted].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
+      const words = [...counted].sort(([a], [b]) => inOrder(a, b));
       const options = [["", "any"], ...words.map(([word, count]) => [`=${word}`, `${word} (${count})`])];
       const kept = inAddress(`only.${name}`) ?? "";
       if (counted.has(kept.slice(1))) this.picked.set(column, kept.slice(1));
@@ -167,7 +168,7 @@ class Table {
     if (!column) return;
     const value = (row) => (column.raw ? column.raw[row] : column.at[row] === null ? null : column.words[column.at[row]]);
     const way = down ? -1 : 1;
-    const compared = column.raw ? (a, b) => a - b : (a, b) => a.localeCompare(b, "en", { numeric: true });
+    const compared = column.raw ? (a, b) => a - b : inOrder;
     this.rows.sort((a, b) => {
       const [first, second] = [value(a), value(b)];
       if (first === null || second === null) return (first === null) - (second === null) || a - b;
@@ -213,15 +214,17 @@ class Table {
   stick(columns) {
     const table = this.place.querySelector("table");
     const sticky = columns.findIndex((column) => !this.data.sticky.includes(column.name));
+    const cells = [...table.tHead.rows[0].cells].slice(0, (sticky < 0 ? columns.length : sticky) + 1);
+    const widths = cells.map((cell) => cell.getBoundingClientRect().width);  // all before the first change: each measuring is a layout
+    const rows = table.querySelectorAll(":scope > thead > tr, :scope > tbody > tr.row");
     let left = 0;
-    for (let at = 0; at <= (sticky < 0 ? columns.length : sticky); at += 1) {
-      const width = table.tHead.rows[0].cells[at].getBoundingClientRect().width;
-      for (const row of table.querySelectorAll(":scope > thead > tr, :scope > tbody > tr.row")) {
+    widths.forEach((width, at) => {
+      for (const row of rows) {
         row.cells[at].classList.add("sticky");
         row.cells[at].style.left = `${left}px`;
       }
       left += width;
-    }
+    });
   }
 
   head(columns) {
