@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import test_page_browser as of_report
 from test_compare_page import REFERENCE, many, of_places, perturbed
 from test_page_browser import (
-    NO_SLOWER,
     PHONE,
     WIDE,
     Watch,
+    assert_quick,
     column,
     draw_all,
     opened,
@@ -27,7 +27,6 @@ from test_page_browser import (
     serious,
     settle,
     show_numbers,
-    times_as_long,
 )
 
 from orchestrator.compare.view import page as as_page
@@ -132,7 +131,7 @@ def test_on_paper_no_number_is_cut(browser: Browser, file: Path) -> None:
         assert page.evaluate(TOO_CLOSE) == []
 
 
-def test_a_thousand_experiments_a_side_are_as_quick_to_use_as_twenty(browser: Browser, tmp_path: Path) -> None:
+def test_a_thousand_experiments_a_side_are_usable_within_five_seconds(browser: Browser, tmp_path: Path) -> None:
     pages = {n: tmp_path / f"of-{n}.html" for n in (20, 1000)}
     for experiments, file in pages.items():
         file.write_text(as_page.page(many(experiments)), encoding="utf-8")
@@ -151,4 +150,4 @@ def test_a_thousand_experiments_a_side_are_as_quick_to_use_as_twenty(browser: Br
             assert page.locator("#count").inner_text() == f"3 of {rows}" and "which=all" in page.url
             return seconds
 
-    assert times_as_long(use, 1000, 20) < NO_SLOWER
+    assert_quick(use, 1000, 20)

@@ -34,7 +34,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 IN_CI = bool(os.environ.get("CI"))
 CHARTS = ("throughput", "why", "memory", "tradeoff", "scaling", "steps", "devices", "energy", "time", "balance")
 WIDE, PHONE = {"width": 1400, "height": 900}, {"width": 390, "height": 844}
-NO_SLOWER, PATIENCE_MS = 2.5, 90_000
+USABLE_S, NO_SLOWER, PATIENCE_MS = 5, 1.5, 90_000
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def draw_all(page: Page) -> None:
     """Brings each chart into sight, and waits until it is drawn."""
     for chart in page.locator("[data-chart]").all():
         chart.evaluate("chart => chart.scrollIntoView()")
-        chart.locator(".plot[aria-busy=false] .main-svg").first.wait_for()
+        chart.locator(".plot:not([aria-busy=false])").first.wait_for(state="detached")
 
 
 def settle(page: Page) -> None:
@@ -177,6 +177,31 @@ def test_a_choice_draws_another_view_in_every_chart_that_has_it(page: Page) -> N
     assert after != before
     selects["memory"].select_option("config:llama-1b")
     assert selects["throughput"].input_value() == "config:llama-1b"
+
+
+def test_the_choice_of_an_address_is_drawn_first(browser: Browser, folder: Path) -> None:
+    """The address chooses one of two panels before plotly.js has run."""
+    with opened(browser, folder) as (page, seen):
+        page.goto("about:blank")
+        page.goto(f"{(folder / 'report.html').as_uri()}#chart.Model=config%3Allama-1b")
+        chart = page.locator("#chart-throughput")
+        assert chart.locator("select").first.input_value() == "config:llama-1b"
+        draw_all(page)
+        assert chart.locator(".plot").count() == chart.locator(".plot > .plot-container").count() == 1
+        assert seen.wrong == []
+
+
+def test_a_reader_who_uses_the_table_does_not_wait_for_charts(browser: Browser, folder: Path) -> None:
+    with opened(browser, folder) as (page, seen):
+        search = page.get_by_label("Filter")
+        for letter in "no such row":
+            search.press_sequentially(letter)
+            page.wait_for_timeout(150)
+        before = page.locator(".plot .main-svg").count()
+        search.press_sequentially("x")
+        assert page.locator(".plot .main-svg").count() == before < len(CHARTS)
+        page.locator(".plot:not([aria-busy=false])").first.wait_for(state="detached")
+        assert seen.wrong == []
 
 
 def test_a_double_click_shows_what_was_before_the_first_step(page: Page) -> None:
@@ -528,16 +553,19 @@ def computed() -> dict[int, float]:
     return found
 
 
-def times_as_long(use: Callable[[int], float], many: int, few: int) -> float:
-    """How many times as long a use of a page of `many` experiments takes as one of `few`; each the fastest of three, in turn.
+def assert_quick(use: Callable[[int], float], many: int, few: int) -> None:
+    """A page of `many` experiments is used within five seconds of its opening, and takes little longer than a page of `few`.
 
-    A ratio, since the same page takes 3 s on one machine and 7 s on another; what else a machine does only makes a page slower.
+    Each is the best of three, in turn, because what else a machine does only makes a page slower. The ratio does not depend on the
+    machine.
     """
     turns = [(use(few), use(many)) for _ in range(3)]
-    return min(large for _, large in turns) / min(small for small, _ in turns)
+    small, large = map(min, zip(*turns, strict=True))
+    assert large < USABLE_S
+    assert large < NO_SLOWER * small
 
 
-def test_a_thousand_experiments_are_as_quick_to_use_as_twenty(browser: Browser, tmp_path: Path) -> None:
+def test_a_thousand_experiments_are_usable_within_five_seconds(browser: Browser, tmp_path: Path) -> None:
     every = list(made_campaigns.experiments(batches=range(1, 10)))
     pages = {n: with_page(made_campaigns.campaign(tmp_path / f"of-{n}", every[:n], series=40)) for n in (20, 1000)}
     assert (pages[1000] / "report.html").stat().st_size < 15_000_000
@@ -563,4 +591,4 @@ def test_a_thousand_experiments_are_as_quick_to_use_as_twenty(browser: Browser, 
             assert seen.wrong == []
         return took
 
-    assert times_as_long(use, 1000, 20) < NO_SLOWER
+    assert_quick(use, 1000, 20)

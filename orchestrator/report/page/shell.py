@@ -27,7 +27,7 @@ from orchestrator.files.printable_text import printable
 from orchestrator.report.page.charts.chart import Absent, Chart, as_data
 
 TEMPLATES = Path(__file__).with_name("templates")
-SCRIPTS = ("page.js", "charts.js", "table.js", "chooser.js")
+SCRIPTS = ("page.js", "table.js", "chooser.js")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,17 +42,22 @@ class Section:
 def document(
     *, title: str, sections: Sequence[Section], data: Mapping[str, Any], lead: str = "", with_charts: bool = True
 ) -> str:
-    """Return the whole page. The scripts read `data` (`page_data`). Without charts, plotly.js (5 MB) is left out."""
-    scripts = [*([_plotly()] if with_charts else []), *map(_template, SCRIPTS)]
+    """Return the whole page. The scripts read `data` (`page_data`). Without charts, plotly.js (5 MB) is left out.
+
+    The table is filled first. plotly.js is a text that charts.js runs before it draws, because a browser needs a second for it.
+    """
+    scripts, for_charts = [*map(_template, SCRIPTS)], [_plotly(), _template("charts.js")] if with_charts else ["", ""]
     text = render(
         "document.html",
         title=title,
         lead=lead,
         sections=sections,
-        policy=_policy(scripts),
+        policy=_policy([*scripts, *filter(None, for_charts)]),
         style=Markup(_template("page.css")),
         data=Markup(as_script_json(data)),
         scripts=[*map(Markup, scripts)],
+        plotly=Markup(for_charts[0]),
+        charts=Markup(for_charts[1]),
     )
     return str(text)
 

@@ -28,6 +28,7 @@ def row_axis(names: Sequence[str]) -> dict[str, Any]:
         "showgrid": False,
         "zeroline": False,
         "fixedrange": True,
+        "ticklabeloverflow": "allow",  # the margin has room for each name; without this, Plotly measures each name several times
     }
 
 

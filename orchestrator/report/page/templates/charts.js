@@ -1,13 +1,20 @@
 "use strict";
-// Draws the charts: one view of each, in the colours of the theme. Charts in sight are drawn first, the others when the page is idle.
+// Draws the charts: one view of each, in the colours of the theme. Charts in sight are drawn first, the others while the reader rests.
 // The figure of a view is JSON for Plotly, in which a colour "@name" is the custom property --name of the style sheet.
 
 const LEGEND_LINE_PX = 21;
+// What Plotly adds around the names of rows, the ticks and title below, and a legend. A margin that has this room is drawn once: else
+// Plotly makes it wider and draws again.
+const ROOM_PX = {
+  wide: { names: 36, below: 50, legend: 22, legendLine: 20 },
+  narrow: { names: 27, below: 40, legend: 14, legendLine: 19 },
+};
 const PICTURE_PX = 1100;
 // The word for all panels at once, and the largest number of panels that are drawn at once (more: heat_map.py).
 const TOGETHER = "all, side by side";
 const MOST_TOGETHER = 6;
-const charts = [];
+// The others are drawn when the reader has not used the page for this long.
+const REST_MS = 1000;
 
 class Chart {
   constructor(place, described) {
@@ -20,6 +27,7 @@ class Chart {
     this.together = described.together && this.panels.length > 1 && this.panels.length <= MOST_TOGETHER;
     if (this.together) this.at[0] = TOGETHER;
     this.drawn = false;
+    this.left = [];
     this.drawings = 0;
     place.querySelector(".save")?.addEventListener("click", () => this.save());
     place.querySelector(".numbers").addEventListener("toggle", () => this.tabulate());
@@ -83,7 +91,7 @@ class Chart {
     const views = this.shown();
     const kept = [...this.place.querySelectorAll(".one")];
     const places = views.map((view, at) => kept[at] ?? element("div", { className: "one" }, element("h4", {}), element("div", { className: "plot" }), element("p", { className: "summary" })));
-    kept.slice(views.length).forEach((one) => Plotly.purge(one.querySelector(".plot")));
+    kept.slice(views.length).forEach((one) => window.Plotly?.purge(one.querySelector(".plot")));
     views.forEach((view, at) => {
       const [heading, plot, summary] = places[at].children;
       heading.textContent = views.length > 1 ? view.at[0] : "";
@@ -93,6 +101,7 @@ class Chart {
       summary.textContent = view.summary;
     });
     this.place.querySelector(".plots").replaceChildren(...places);
+    if (!this.drawn) this.left = [...views.keys()];
     const shown = JSON.stringify(this.at);
     viewButtons(this).forEach((button) => button.setAttribute("aria-pressed", String(JSON.stringify(JSON.parse(button.dataset.at)) === shown)));
     this.tabulate();
@@ -111,21 +120,25 @@ class Chart {
     details.querySelector(".scroll").replaceChildren(table);
   }
 
-  /** Draw the shown views. A plot is busy (aria-busy) until its last requested drawing is complete. */
+  /** Draw the shown views, at once. */
   async draw(width) {
-    this.drawn = true;
     this.drawings += 1;
+    this.left = [];
+    await Promise.all([...this.shown().keys()].map((at) => this.drawView(at, width)));
+  }
+
+  /** Draw a shown view. A plot is busy (aria-busy) until its last requested drawing is complete. */
+  async drawView(at, width) {
+    runPlotly();
+    this.drawn = true;
     const mine = this.drawings;
-    const plots = [...this.place.querySelectorAll(".plot")];
-    await Promise.all(this.shown().map(async (view, at) => {
-      const plot = plots[at];
-      const { data, layout } = painted(view.figure, width ?? plot.clientWidth, Boolean(width));
-      const options = { displayModeBar: false, responsive: !width, showTips: false };
-      plot.style.minHeight = `${layout.height}px`;
-      plot.setAttribute("aria-busy", "true");
-      await Plotly.react(plot, data, width ? { ...layout, width } : { ...layout, autosize: true }, options);
-      if (mine === this.drawings) plot.setAttribute("aria-busy", "false");
-    }));
+    const plot = this.place.querySelectorAll(".plot")[at];
+    const { data, layout } = painted(this.shown()[at].figure, width ?? plot.clientWidth, Boolean(width));
+    const options = { displayModeBar: false, responsive: !width, showTips: false };
+    plot.style.minHeight = `${layout.height}px`;
+    plot.setAttribute("aria-busy", "true");
+    await Plotly.react(plot, data, width ? { ...layout, width } : { ...layout, autosize: true }, options);
+    if (mine === this.drawings) plot.setAttribute("aria-busy", "false");
   }
 
   save() {
@@ -152,18 +165,29 @@ function chooseEverywhere(chart, facet, word) {
   }
 }
 
+/** Run plotly.js, which the page has as a text. Return false if it ran before. */
+function runPlotly() {
+  const text = document.getElementById("plotly");
+  text?.replaceWith(element("script", {}, text.textContent));
+  return Boolean(text);
+}
+
 function colourOf(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
+/** The width of the widest text. */
+const pen = document.createElement("canvas").getContext("2d");
+function widest(texts, font) {
+  pen.font = `${font.size}px ${font.family}`;
+  return Math.max(0, ...texts.map((text) => pen.measureText(text).width));
+}
+
 /** The number of lines of Plotly's legend: one if all names fit, else columns as wide as the longest name. The legend is as wide as
  *  the plot, which the names of rows make narrower. */
-function legendLines(data, layout, outer) {
+function legendLines(data, layout, width) {
   if (!layout.showlegend) return 0;
-  const pen = document.createElement("canvas").getContext("2d");
-  pen.font = `${layout.font.size}px ${layout.font.family}`;
-  const width = outer - Math.max(0, ...(layout.yaxis.ticktext ?? []).map((name) => pen.measureText(name).width));
-  const named = data.filter((trace) => trace.showlegend !== false).map((trace) => pen.measureText(trace.name).width + 56);
+  const named = data.filter((trace) => trace.showlegend !== false).map((trace) => widest([trace.name], layout.font) + 56);
   if (named.reduce((sum, length) => sum + length, 0) <= width) return 1;
   return Math.ceil(named.length / Math.max(1, Math.floor(width / Math.max(...named))));
 }
@@ -190,13 +214,18 @@ function painted(figure, width, onPaper = false) {
   layout.plot_bgcolor = clear;
   layout.legend.traceorder = "normal";
   if (narrow && figure.narrow.ticktext) layout.yaxis.ticktext = figure.narrow.ticktext;
-  const legend = LEGEND_LINE_PX * legendLines(data, layout, width - 24);
-  layout.height += legend;
-  layout.margin = { ...layout.margin, t: layout.margin.t + legend };
+  const names = widest(layout.yaxis.ticktext ?? [], layout.font);
+  const lines = legendLines(data, layout, width - 24 - names);
+  layout.height += lines * LEGEND_LINE_PX;
+  const room = narrow ? ROOM_PX.narrow : ROOM_PX.wide;
+  const legend = lines ? room.legend + lines * room.legendLine : 0;
+  const { l, r, t } = layout.margin;
+  const sides = narrow ? { l: 4, r: 4 } : { l, r };
+  layout.margin = { ...sides, t: Math.max(t + lines * LEGEND_LINE_PX, legend), b: room.below };
+  if (names) layout.margin.l = Math.ceil(names) + room.names;
   layout.dragmode = narrow ? false : "zoom";
   if (onPaper) data.filter((trace) => trace.textfont).forEach((trace) => { trace.textfont.size = 10; });
   if (narrow) {
-    layout.margin = { ...layout.margin, l: 4, r: 4 };
     if (figure.narrow.range) layout.xaxis.range = figure.narrow.range;
     layout.xaxis.nticks = 4;
     Object.assign(layout.xaxis, figure.narrow.xaxis);
@@ -235,22 +264,37 @@ document.querySelectorAll(".event").forEach((card) => card.addEventListener("cli
   if (!event.target.closest("button") && !getSelection().toString()) card.querySelector("button").click();
 }));
 
-const inSight = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    const chart = charts.find((drawn) => drawn.place === entry.target);
-    if (entry.isIntersecting && !chart.drawn) chart.draw();
-  }
-}, { rootMargin: "400px" });
-charts.forEach((chart) => inSight.observe(chart.place));
-
-// The charts out of sight are drawn one after the other, so that a picture of the whole page has them. Between two of them, the page
-// answers its reader. Safari cannot say when a page is idle.
+// One view is drawn after the other: first the charts in sight, then the others when the reader rests, so that a picture of the whole
+// page has them. Between two views, the page answers its reader. Safari cannot say when a page is idle.
+const inSight = new Set();
 const whenIdle = window.requestIdleCallback ?? ((call) => setTimeout(call, 200));
-function drawNext() {
-  const next = charts.find((chart) => !chart.drawn);
-  if (next) next.draw().then(() => whenIdle(drawNext));
+let usedAt = -REST_MS;
+let plans = 0;
+function planNext() {
+  const left = charts.filter((chart) => chart.left.length);
+  const next = left.find((chart) => inSight.has(chart.place)) ?? left[0];
+  if (!next) return;
+  plans += 1;
+  const mine = plans;
+  const step = async () => {
+    if (mine !== plans) return;
+    if (!runPlotly() && next.left.length) await next.drawView(next.left.shift());
+    planNext();
+  };
+  if (inSight.has(next.place)) setTimeout(step);
+  else setTimeout(() => whenIdle(step), usedAt + REST_MS - performance.now());
 }
-whenIdle(drawNext);
+const observer = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) inSight.add(target);
+    else inSight.delete(target);
+  }
+  planNext();
+}, { rootMargin: "400px" });
+charts.forEach((chart) => observer.observe(chart.place));
+for (const use of ["keydown", "pointerdown", "wheel", "scroll", "input"]) {
+  addEventListener(use, () => { usedAt = performance.now(); planNext(); }, { capture: true, passive: true });
+}
 
 theme.listeners.push(() => charts.filter((chart) => chart.drawn).forEach((chart) => chart.draw()));
 

@@ -3,6 +3,8 @@
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const NARROW_PX = 560;
+// The charts of the page. charts.js adds them last: what a reader uses first is ready before.
+const charts = [];
 
 /** Make an element with properties, and with texts or elements inside. */
 function element(tag, properties = {}, ...children) {
