@@ -6,7 +6,7 @@ import pytest
 import settings
 from factories.cases import cases
 
-from orchestrator.measure.metrics import FACTS, METRICS, SETTINGS, Where, metric, show
+from orchestrator.measure.metrics import FACTS, METRICS, SETTINGS, Show, Where, metric, show
 from orchestrator.measure.metrics.limits import broken_limit
 from orchestrator.report.tables.metrics_page import page
 
@@ -26,6 +26,12 @@ def test_every_column_says_what_it_is() -> None:
 def test_every_bit_of_the_places_has_a_name() -> None:
     """Python 3.11.2, which Debian 12 has, forgets the others: no column was shown anywhere."""
     assert all(any(place.value == 2**bit for place in Where.__members__.values()) for bit in range(7))
+
+
+def test_parts_of_a_step_are_seconds_or_shares_and_each_has_its_own_name() -> None:
+    parts = [metric for metric in METRICS.values() if metric.step_part]
+    assert all(metric.unit == "s" or metric.show is Show.SHARE for metric in parts)
+    assert len({metric.step_part for metric in parts} | {"GPU idle", "the rest", ""}) == len(parts) + 3
 
 
 def test_every_setting_that_the_instrument_reads_has_its_column() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -753,20 +753,86 @@ def test_a_part_that_one_side_does_not_have_is_no_zero(missing: str, names: list
 
 
 def test_a_metric_that_is_marked_as_a_part_of_a_step_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While ranks wait, a GPU may be idle, so its idle time has no bar of its own."""
     share = Metric("sync_share", "sync", "Share of the steady time in which ranks wait.", step_part="waiting of ranks")
     monkeypatch.setitem(METRICS, share.name, share)
     made = Made(runs=steps_of(1000.0, 0.1, data_wait_share=0.1, gpu_utilization=0.7, sync_share=0.2))
     shorter = [{**run, "sync_share": 0.1} for run in SHORT_STEP]
     (view,) = explained(made, Made(framework="fast", runs=shorter)).views
-    assert view.rows[:4] == (
+    assert view.rows[:3] == (
         ("waiting for data", "10 ms", "20 ms", "+10.00 ms"),
         ("waiting of ranks", "20 ms", "5 ms", "−15.00 ms"),
-        ("GPU idle", "20 ms", "5 ms", "−15.00 ms"),
-        ("the rest", "50 ms", "20 ms", "−30.00 ms"),
+        ("the rest", "70 ms", "25 ms", "−45.00 ms"),
     )
-    assert len(view.figure["data"][0]["x"]) == 6
+    assert len(view.figure["data"][0]["x"]) == 5
+    assert view.summary.endswith("Not shown by itself: GPU idle (the other parts include it).")
     (without,) = explained(BASE_STEP, Made(framework="fast", runs=shorter)).views
     assert without.summary.endswith("Not shown by itself: waiting of ranks (it is not known of both).")
+
+
+PARTS = ("forward", "backward", "optimizer", "communication")
+SPLIT_BASE = {"step_forward_s": 0.02, "step_backward_s": 0.04, "step_optimizer_s": 0.01, "step_communication_s": 0.015}
+SPLIT_SHORT = {"step_forward_s": 0.008, "step_backward_s": 0.012, "step_optimizer_s": 0.008, "step_communication_s": 0}
+
+
+def split(base: Mapping[str, float], short: Mapping[str, float]) -> Chart:
+    """A baseline and a faster experiment whose records divide their steps further."""
+    sides = (BASE_STEP.runs, base), (SHORT_STEP, short)
+    longer, shorter = ([{**run, **parts} for run in runs] for runs, parts in sides)
+    return explained(Made(runs=longer), Made(framework="fast", runs=shorter))
+
+
+@pytest.fixture
+def in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers four metrics that a later record may have."""
+    for part in PARTS:
+        name = f"step_{part}_s"
+        monkeypatch.setitem(METRICS, name, Metric(name, part, f"Time of {part} in a step.", unit="s", step_part=part))
+
+
+@pytest.mark.usefixtures("in_seconds")
+def test_parts_in_seconds_divide_a_step_further() -> None:
+    (view,) = split(SPLIT_BASE, SPLIT_SHORT).views
+    assert view.rows == (
+        ("waiting for data", "10 ms", "20 ms", "+10.00 ms"),
+        ("forward", "20 ms", "8 ms", "−12.00 ms"),
+        ("backward", "40 ms", "12 ms", "−28.00 ms"),
+        ("optimizer", "10 ms", "8 ms", "−2.00 ms"),
+        ("communication", "15 ms", "0 ms", "−15.00 ms"),
+        ("the rest", "5 ms", "2 ms", "−3.00 ms"),
+        ("step", "100 ms", "50 ms", "0.500×"),
+    )
+    assert view.figure["narrow"]["ticktext"][1:-1] == [f"{name} " for name, *_ in view.rows[:-1]]
+
+
+@pytest.mark.usefixtures("in_seconds")
+@pytest.mark.parametrize("side", ["baseline", "fast"])
+def test_a_part_in_seconds_needs_both_sides(side: str) -> None:
+    none: dict[str, float] = {}
+    (view,) = split(*((none, SPLIT_SHORT) if side == "fast" else (SPLIT_BASE, none))).views
+    assert [row[0] for row in view.rows] == ["waiting for data", "GPU idle", "the rest", "step"]
+    assert view.summary.endswith(
+        "Not shown by itself: forward, backward, optimizer, communication (it is not known of both)."
+    )
+
+
+@pytest.mark.usefixtures("in_seconds")
+@pytest.mark.parametrize("side", ["baseline", "fast"])
+def test_parts_that_overlap_are_not_drawn(side: str) -> None:
+    """Communication hides behind the backward pass, so the parts are longer than the step that has them."""
+    base = SPLIT_BASE | ({"step_communication_s": 0.03} if side == "baseline" else {})
+    short = SPLIT_SHORT | ({"step_communication_s": 0.01} if side == "fast" else {})
+    (view,) = split(base, short).views
+    assert [row[0] for row in view.rows] == ["waiting for data", "GPU idle", "the rest", "step"]
+    assert view.summary.endswith(
+        "Not shown by itself: forward, backward, optimizer, communication (the parts are longer than the step, so they overlap)."
+    )
+
+
+@pytest.mark.usefixtures("in_seconds")
+def test_parts_may_exceed_their_step_by_the_error_of_a_mean() -> None:
+    (view,) = split(SPLIT_BASE | {"step_communication_s": 0.0205}, SPLIT_SHORT).views
+    assert view.rows[-2] == ("the rest", "0 ms", "2 ms", "+2.00 ms")
 
 
 def test_steps_that_cannot_be_compared_are_counted_and_not_explained() -> None:

@@ -68,8 +68,8 @@ class Metric:
     If `by_ratio` is true, logarithms are averaged over runs, so that 2 % faster and 2 % slower cancel out. `min_effect` is the
     smallest change that matters, as a share: 0.02 means ×1.02 or ÷1.02. For a metric without a test, it is the tolerance.
     `one_run_effect` replaces ONE_RUN_EFFECT for a metric whose single runs differ by more. `order` is the place among the
-    columns that are shown first or compared. `step_part` is for a share of a step's time: the name of this part of the step, as
-    the report's waterfall shows it. Parts do not overlap.
+    columns that are shown first or compared. `step_part` is for a part of a step's time, in seconds per step
+    (the unit `s`) or as a share of the step: the name of this part, as the report's waterfall shows it. Parts do not overlap.
     """
 
     name: str

@@ -1,8 +1,9 @@
 """The chart that explains a speed-up: how each part of a step differs between an experiment and its baseline. Pure.
 
-A step is the mean step of the steady state. Records divide it by shares of this time: the metrics with a `step_part`, such as the
-time between steps, and the time without a kernel on the GPU (NVML). What they do not divide is the rest. Two steps are compared
-only if they have equally many tokens. A part that only one side has is left out, with the reason.
+A step is the mean step of the steady state. Records divide it by the metrics with a `step_part`, such as the time between steps,
+and by the time without a kernel on the GPU (NVML). What they do not divide is the rest. Two steps are compared only if they have
+equally many tokens. A part that only one side has is left out, with the reason. So are parts that together are longer than their
+step: they overlap, and their bars would count the same time twice.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log, log10
+from typing import NamedTuple
 
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import METRICS
@@ -25,6 +27,8 @@ MOST = 200
 _STEP, _RATE = "step_time_s", "steps_per_s"
 _BUSY_SHARE = "gpu_utilization"
 _TOKENS = ("real_tokens_per_s", "tokens_per_s")
+# The sum of means of parts may exceed the mean step by this share of the step.
+_EXCESS = 0.01
 # Steps of texts of different lengths have the same tokens only on average.
 _SAME_TOKENS = 0.02
 _ROOM, _NARROW_ROOM = 1.45, 1.9
@@ -32,11 +36,12 @@ _ROOM, _NARROW_ROOM = 1.45, 1.9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Why:
-    """An experiment and its baseline, and the seconds of each part in a step of both."""
+    """An experiment and its baseline, the seconds of each part in a step of both, and the reason for each missing part."""
 
     cell: Cell
     base: Cell
     parts: Mapping[str, tuple[float, float]]
+    missing: Mapping[str, str]
 
     @property
     def steps(self) -> tuple[float, float]:
@@ -75,7 +80,8 @@ def waterfall(cells: Sequence[Cell], facet: str) -> Chart:
     known = {cell.key: cell for cell in cells}
     pairs = [(cell, known[cell.base]) for cell in cells if cell.base in known and _have_steps(cell, known[cell.base])]
     alike = [(cell, base) for cell, base in pairs if _have_same_tokens(cell, base)]
-    found = [_Why(cell=cell, base=base, parts=parts) for cell, base in alike if (parts := _parts(base, cell))]
+    compared = [_Why(cell=cell, base=base, **_divided(base, cell)._asdict()) for cell, base in alike]
+    found = [why for why in compared if why.parts]
     drawn = sorted(found, key=lambda why: -abs(log(why.ratio)))[:MOST]
     in_order = sorted(drawn, key=lambda why: bool(why.withheld))
     views = [_view(why) for panel in by_panel(cells) for why in in_order if why.cell.panel == panel]
@@ -120,27 +126,45 @@ def _have_same_tokens(cell: Cell, base: Cell) -> bool:
     return False
 
 
-def _parts(base: Cell, cell: Cell) -> dict[str, tuple[float, float]]:
-    """Return the seconds of each part that both sides have, and of the rest. Return no part if neither is known."""
-    known = [name for name in (*_shares(), _BUSY_SHARE) if name in base.numbers and name in cell.numbers]
-    if not known:
-        return {}
-    before, after = _divided(base, known), _divided(cell, known)
-    return {name: (before[name], after[name]) for name in before}
+class _Division(NamedTuple):
+    """The seconds of each part in a step of the baseline and of the experiment, and the reason for each missing part."""
+
+    parts: dict[str, tuple[float, float]]
+    missing: dict[str, str]
 
 
-def _shares() -> dict[str, str]:
-    """Map each metric that is a share of a step to the name of its part."""
-    return {name: metric.step_part for name, metric in METRICS.items() if metric.step_part}
+def _divided(base: Cell, cell: Cell) -> _Division:
+    """Divide the steps of both sides into the parts that both recorded, if these can be true. There may be no part."""
+    marked = {name: metric.step_part for name, metric in METRICS.items() if metric.step_part}
+    both = [name for name in (*marked, _BUSY_SHARE) if name in base.numbers and name in cell.numbers]
+    one_side = [name for name in marked if (name in base.numbers) != (name in cell.numbers)]
+    missing = {marked[name]: "it is not known of both" for name in one_side}
+    if _BUSY_SHARE not in both:
+        missing[IDLE] = "both need NVML's readings: `monitors: [nvml]`"
+    work = [marked[name] for name in both if name in marked and marked[name] != WAITING]
+    if work and (parts := _pairs(base, cell, [name for name in both if name != _BUSY_SHARE])):
+        return _Division(parts, missing | {IDLE: "the other parts include it"})
+    missing |= dict.fromkeys(work, "the parts are longer than the step, so they overlap")
+    return _Division(_pairs(base, cell, [name for name in both if marked.get(name) not in work]), missing)
 
 
-def _divided(cell: Cell, known: Sequence[str]) -> dict[str, float]:
+def _pairs(base: Cell, cell: Cell, names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Return the seconds of each part of both sides, and of the rest; nothing if one side's parts cannot be true."""
+    before, after = _seconds(base, names), _seconds(cell, names)
+    return {name: (before[name], after[name]) for name in before} if before and after else {}
+
+
+def _seconds(cell: Cell, names: Sequence[str]) -> dict[str, float]:
     """Return the seconds of the parts of a step. While a step waits for data, the GPU is idle, and this time counts once."""
     step = _step_s(cell)
-    parts = {part: cell.numbers[name] * step for name, part in _shares().items() if name in known}
-    if _BUSY_SHARE in known:
+    of_metrics = [(METRICS[name], cell.numbers[name]) for name in names if name != _BUSY_SHARE]
+    parts = {metric.step_part: value if metric.unit == "s" else value * step for metric, value in of_metrics}
+    if _BUSY_SHARE in names:
         parts[IDLE] = max(0.0, (1 - cell.numbers[_BUSY_SHARE]) * step - parts.get(WAITING, 0.0))
-    return {**parts, REST: step - sum(parts.values())}
+    rest = step - sum(parts.values())
+    if not parts or min(parts.values()) < 0 or rest < -_EXCESS * step:
+        return {}
+    return {**parts, REST: max(0.0, rest)}
 
 
 def _named(cell: Cell) -> str:
@@ -166,10 +190,11 @@ def _summary(why: _Why) -> str:
     interval = why.cell.speedup_interval
     unclear = " The difference is not clear." if interval and interval.low <= 1 <= interval.high else ""
     withheld = f" Nothing is claimed: {why.withheld}." if why.withheld else unclear
-    reasons = dict.fromkeys(_shares().values(), "it is not known of both")
-    reasons[IDLE] = "both need NVML's readings: `monitors: [nvml]`"
-    missing = [f"{name} ({reason})" for name, reason in reasons.items() if name not in why.parts]
-    not_shown = f" Not shown by itself: {', '.join(missing)}." if missing else ""
+    reasons = dict.fromkeys(why.missing.values())
+    missing = [
+        f"{', '.join(name for name in why.missing if why.missing[name] == reason)} ({reason})" for reason in reasons
+    ]
+    not_shown = f" Not shown by itself: {'; '.join(missing)}." if missing else ""
     return f"{ends} ({changes}).{withheld}{not_shown}"
 
 
