@@ -135,9 +135,10 @@ def test_the_training_libraries_are_imported_under_workers_alone() -> None:
         assert not {room(target) for target in imported(file)} & TRAINING, name
 
 
-def test_workers_are_four_programs_that_share_no_module_and_nobody_imports_them() -> None:
+def test_workers_are_programs_that_share_no_module_and_nobody_imports_them() -> None:
     files = list(WORKERS.rglob("*.py"))
-    assert {file.parent for file in files} == {WORKERS / name for name in ("instrument", "prepare", "sft", "thunder")}
+    programs = ("instrument", "operators", "prepare", "sft", "thunder")
+    assert {file.parent for file in files} == {WORKERS / name for name in programs}
     for file in files:
         tops = {room(target) for target in imported(file)}
         others = {other.stem for other in files if other.parent != file.parent}

@@ -229,9 +229,9 @@ def _with_device_name(numbers: list[Measurement], gpus: Sequence[Gpu]) -> list[M
 
 
 def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool:
-    """Return whether the run has a result: the Trainer's run time, reported steps, or a promised number of a custom command."""
+    """Return whether the run has a result: the trainer's result, reported steps, or a promised number of a custom command."""
     known = {number.name for number in numbers if number.value is not None}
-    if "train_runtime" in known or (experiment.steps is not None and "steps" in known):
+    if trainers.get(experiment.trainer).result in known or (experiment.steps is not None and "steps" in known):
         return True
     if experiment.custom is None:
         return False

@@ -9,6 +9,7 @@ from orchestrator.trainers.external.axolotl import Axolotl
 from orchestrator.trainers.external.custom import Custom
 from orchestrator.trainers.external.litgpt import LitGpt
 from orchestrator.trainers.external.llamafactory import LlamaFactory
+from orchestrator.trainers.external.operators import Operators
 from orchestrator.trainers.external.thunder import Thunder
 from orchestrator.trainers.fms_hf_tuning import FmsHfTuning
 from orchestrator.trainers.huggingface import HuggingFace
@@ -29,6 +30,7 @@ TRAINERS: Mapping[str, Trainer] = {
     "axolotl": Axolotl(),
     "litgpt": LitGpt(),
     "thunder": Thunder(),
+    "operators": Operators(),
 }
 
 _REGISTRY = Registry(kind=Trainer, group="tunebench.trainers", ours=TRAINERS)

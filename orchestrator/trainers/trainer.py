@@ -33,7 +33,8 @@ class Trainer(Protocol):
     trainer's arguments sets `takes_defaults` and gets `defaults.yaml`. Any other trainer gets defaults only if `--defaults` names a
     file. A trainer that sets `builds_models` can build the models named `config:NAME`, which are in no folder and on no hub. A
     trainer that works only on one `device` names it. `steps` says how a program without the instrument reports its steps.
-    `variables` are environment variables of every run; those of the experiment override them.
+    `variables` are environment variables of every run; those of the experiment override them. A
+    trainer without a model clears `needs_model`. `result` is the metric without which a run has no result.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Trainer(Protocol):
     base_arguments: Mapping[str, Text] = NOTHING
     device: Device | None = None
     steps: StepSource | None = None
+    needs_model: bool = True
+    result: str = "train_runtime"
     variables: Mapping[str, str] = MappingProxyType({})
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:

@@ -28,6 +28,7 @@ def test_every_trainer_of_ours_is_a_trainer_of_its_name() -> None:
         "axolotl",
         "litgpt",
         "thunder",
+        "operators",
     )
     for name, trainer in trainers.TRAINERS.items():
         assert isinstance(trainer, Trainer)

@@ -8,7 +8,7 @@ base units (seconds, bytes, tokens, joules). One column is in MiB, as in the ref
 
 from __future__ import annotations
 
-from orchestrator.measure.metrics import gpu, memory, model, relative, shown, speed, trainer, work
+from orchestrator.measure.metrics import gpu, memory, model, operators, relative, shown, speed, trainer, work
 from orchestrator.measure.metrics.facts import FACTS, SETTINGS
 from orchestrator.measure.metrics.metric import DASH, MIB, ONE_RUN_EFFECT, Direction, Judged, Metric, Show, Where
 
@@ -16,7 +16,15 @@ __all__ = ["DASH", "FACTS", "METRICS", "MIB", "ONE_RUN_EFFECT", "SETTINGS", "Dir
 __all__ += ["Where", "columns", "metric", "show"]
 
 _GROUPS = (
-    *(speed.SPEED, trainer.FINAL, trainer.REPORTED, relative.RELATIVE, work.COMPARISON, memory.MEMORY),
+    *(
+        speed.SPEED,
+        operators.OPERATORS,
+        trainer.FINAL,
+        trainer.REPORTED,
+        relative.RELATIVE,
+        work.COMPARISON,
+        memory.MEMORY,
+    ),
     *(trainer.MEMORY, gpu.GPU, work.WORK, model.MODEL),
 )
 

@@ -19,7 +19,7 @@ _AT_MOST_ONE = (*_SHARES, "spike_share", "steal_share", "throttled_share")
 # about four times as fast. A trained weight takes 6 FLOP per token, so 1e10 tokens/s at 1e5 TFLOP/s leave room for fewer than two
 # million weights. A sample has at least one token. In less than 1 µs, not even the line of a step can be written.
 _MOST_PER_S = {
-    **{"TFLOP/s per device": 1e5, "optimizer steps/s": 1e6, "steps": 1e6},
+    **{"TFLOP/s per device": 1e5, "bytes/s per device": 1e15, "optimizer steps/s": 1e6, "steps": 1e6},
     **dict.fromkeys(("tokens/s per device", "tokens/s, all devices", "tokens, all devices"), 1e10),
     **dict.fromkeys(("samples/s, all devices", "samples, all devices", "pairs/s, all devices"), 1e10),
 }

@@ -32,6 +32,8 @@ def _magnitude(value: float) -> str:
 
 
 def _seconds(value: float) -> str:
+    if 0 < value < 0.001:
+        return f"{value * 1e6:.3g} µs"
     if value < 1:
         return f"{value * 1000:.3g} ms"
     if value < 120:

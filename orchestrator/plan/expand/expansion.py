@@ -145,7 +145,7 @@ class Expansion:
         """The word that replaces the model's name if the user's own program runs without a model."""
         if self.script is not None:
             return self.script.name
-        return "none" if self.trainer.name == "custom" else None
+        return None if self.trainer.needs_model else "none"
 
     @cached_property
     def axes(self) -> dict[str, tuple[Any, ...]]:

@@ -68,6 +68,7 @@ class Custom(Trainer):
     """The trainer that runs any command."""
 
     name = "custom"
+    needs_model = False
     takes_defaults = False
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:

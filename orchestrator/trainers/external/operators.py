@@ -1,0 +1,152 @@
+"""The trainer `operators`: one operator, such as a norm or a loss, measured in one process by `workers/operators/`.
+
+The arguments name the operator, its shape and type, the implementation, and the direction. The process writes
+`operators.json`. It has three times of a call: in total, on the host, and on the device. On a CPU the host computes, so the
+device's time is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import suggestion
+from orchestrator.files import reading
+from orchestrator.files.package import WORKERS
+from orchestrator.measure.memory_logs import finite
+from orchestrator.records import Caveat, Experiment, Measurement, Reason, Text
+from orchestrator.records.run_folder import path_text
+from orchestrator.trainers import instrumented
+from orchestrator.trainers.trainer import Trainer
+
+RESULTS = "operators.json"
+PROGRAM = str(WORKERS / "operators" / "operators.py")
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
+FORWARD_ONLY = ("optimizer_step", *COLLECTIVES)
+OPERATORS = (
+    *("rmsnorm", "layernorm", "rotary", "swiglu", "cross_entropy", "linear_cross_entropy", "attention"),
+    *("linear", "lora_linear", "nf4_linear", "einsum", *FORWARD_ONLY),
+)
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "operator": OPERATORS,
+    "dtype": ("float32", "bfloat16", "float16"),
+    "direction": ("forward", "backward", "both"),
+    "cache": ("warm", "cold"),
+}
+ARGUMENTS = (*_CHOICES, "shape", "implementation", "equation", "rank", "seed", "min_run_time_s")
+_SHAPE = re.compile(r"[1-9]\d{0,11}(x[1-9]\d{0,11})*", re.ASCII)
+_MODEL = "model_name_or_path"
+
+# Implementation → the packages that it needs besides torch.
+_NEEDS: Mapping[str, tuple[str, ...]] = {"liger": ("liger-kernel",), "thunder": ("lightning-thunder",)}
+
+# Metric → the key of the reason for a missing value, if the value can be missing.
+_NUMBERS: Mapping[str, str] = {
+    "call_time_s": "",
+    "call_time_iqr_s": "",
+    "host_time_s": "",
+    "device_time_s": "device_missing",
+    "device_span_s": "device_missing",
+    "launches_per_call": "device_missing",
+    "first_call_s": "",
+    "peak_allocated_bytes": "memory_missing",
+    "max_error": "error_missing",
+    "relative_error": "error_missing",
+}
+
+
+class Operators(Trainer):
+    """Microbenchmarks of operators."""
+
+    name = "operators"
+    requires: tuple[str, ...] = ("torch", "accelerate")
+    result = "call_time_s"
+    needs_model = False
+    takes_defaults = False
+
+    def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
+        arguments = {name: value for name, value in experiment.arguments.items() if name != _MODEL}
+        return [PROGRAM, path_text(run_dir, RESULTS), *instrumented.flags(arguments)]
+
+    def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:
+        quantised = ("bitsandbytes",) if arguments.get("operator") == "nf4_linear" else ()
+        return (*self.requires, *_NEEDS.get(str(arguments.get("implementation")), ()), *quantised)
+
+    def problem(self, experiment: Experiment) -> Reason | None:
+        found = _wrong(experiment)
+        return Reason(kind="operators", text=found) if found else None
+
+    def metrics(self, run_dir: Path) -> list[Measurement]:
+        """Return the numbers of `operators.json`, and those that follow from them."""
+        try:
+            written = reading.read_json(run_dir / RESULTS, limit=reading.RECORD_BYTES)
+        except FileNotFoundError:
+            return _missing(f"the process ended before it wrote {RESULTS}")
+        except (OSError, ValueError) as error:
+            return _missing(f"{RESULTS} cannot be read: {reading.reason(error).partition(':')[0]}")
+        if not isinstance(written, Mapping):
+            return _missing(f"{RESULTS} has no JSON object")
+        return [*(_measurement(name, written) for name in _NUMBERS), *_rates(written)]
+
+
+def _missing(why: str) -> list[Measurement]:
+    return [Measurement(name=name, value=None, source=RESULTS, missing=Caveat(detail=why)) for name in _NUMBERS]
+
+
+def _measurement(name: str, written: Mapping[str, Any]) -> Measurement:
+    value = finite(written.get(name))
+    why = written.get(_NUMBERS[name]) if value is None else None
+    detail = why if isinstance(why, str) else f"{RESULTS} has no usable {name}"
+    return Measurement(
+        name=name, value=value, source=RESULTS, missing=None if value is not None else Caveat(detail=detail)
+    )
+
+
+def _rates(written: Mapping[str, Any]) -> list[Measurement]:
+    """Return the operations and bytes per second. The device's time counts if it is known, so launches do not."""
+    seconds = finite(written.get("device_time_s")) or finite(written.get("call_time_s"))
+    operations, moved = finite(written.get("flops_per_call")), finite(written.get("bytes_per_call"))
+    rates = {"operator_tflops_per_s": (operations, 1e12), "operator_bytes_per_s": (moved, 1.0)}
+    return [
+        Measurement(name=name, value=amount / seconds / unit, source=RESULTS)
+        for name, (amount, unit) in rates.items()
+        if amount and seconds
+    ]
+
+
+def _wrong(experiment: Experiment) -> str | None:
+    """Return a sentence about arguments that the program would refuse, or None."""
+    arguments = {name: str(value) for name, value in experiment.arguments.items() if name != _MODEL}
+    for name in arguments.keys() - {*ARGUMENTS}:
+        return f"{name} is not an argument of trainer operators{suggestion(name, ARGUMENTS)}; it has {', '.join(ARGUMENTS)}"
+    for name in ("operator", "shape"):
+        if name not in arguments:
+            return f"{name} is missing; write it under 'arguments:' or 'matrix:'"
+    for name, allowed in _CHOICES.items():
+        if arguments.get(name, allowed[0]) not in allowed:
+            return f"{name} {arguments[name]} is invalid; write {', '.join(allowed)}"
+    return _wrong_shape(arguments) or _wrong_processes(experiment, arguments["operator"])
+
+
+def _wrong_shape(arguments: Mapping[str, str]) -> str | None:
+    shapes, operator = arguments["shape"].split(","), arguments["operator"]
+    if not all(map(_SHAPE.fullmatch, shapes)):
+        return f"shape {arguments['shape']} is invalid; write sizes with an x between them, such as 8x2048x4096"
+    if operator == "einsum" and "equation" not in arguments:
+        return "equation is missing; write one such as 'bij,jk->bik' for operator einsum"
+    if operator != "einsum" and len(shapes) > 1:
+        return f"shape {arguments['shape']} has {len(shapes)} shapes; {operator} needs one"
+    if operator in FORWARD_ONLY and arguments.get("direction", "forward") != "forward":
+        return f"{operator} has no backward pass; write direction: forward or leave it out"
+    return None
+
+
+def _wrong_processes(experiment: Experiment, operator: str) -> str | None:
+    if operator in COLLECTIVES and experiment.num_gpus == 1:
+        return f"{operator} needs several processes; write num_gpus: 2 or more"
+    if operator not in COLLECTIVES and experiment.num_gpus > 1:
+        return f"{operator} runs in one process; write num_gpus: 1"
+    return None

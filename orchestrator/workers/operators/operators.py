@@ -1,0 +1,211 @@
+"""Measures one operator in one process: `operators.py FILE --operator NAME --shape 8x2048x4096 …`. Rank 0 writes FILE as JSON.
+
+The order is fixed: the work is counted, the first call is timed, which may compile, the error is computed, and memory and time are
+measured. A mistake in the arguments is one sentence on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import math
+import os
+import re
+import sys
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH leaves the script's folder out
+
+import accuracy
+import calls
+import implementations
+import shipped
+import timing
+import torch
+from calls import BACKWARD, BOTH, FORWARD
+from shipped import COLLECTIVES, FORWARD_ONLY, ArgumentError, Setting
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DIRECTIONS = (FORWARD, BACKWARD, BOTH)
+WARM, COLD = "warm", "cold"
+# Calls before anything is measured, after the first one.
+WARM_UP = 5
+# Calls that the profiler sees.
+PROFILED = 20
+# Cold calls use copies of the tensors which together are larger than the last cache by this factor.
+TIMES_CACHE, CPU_CACHE_BYTES, MOST_COPIES = 4, 64 * 2**20, 512
+ON_CPU = "a CPU computes on the host"
+
+Copies = Callable[[], shipped.Tensors]
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("file")
+    parser.add_argument("--operator", required=True, choices=sorted(shipped.SHAPES))
+    parser.add_argument("--shape", required=True)
+    parser.add_argument("--dtype", default="float32", choices=DTYPES)
+    parser.add_argument("--implementation", default="eager")
+    parser.add_argument("--direction", default=None, choices=DIRECTIONS)
+    parser.add_argument("--cache", default=WARM, choices=(WARM, COLD))
+    parser.add_argument("--equation", default="")
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--min_run_time_s", type=float, default=0.5)
+    return parser.parse_args(words)
+
+
+def setting_of(given: argparse.Namespace, device: str) -> Setting:
+    """Return the setting. Raise ArgumentError if the arguments do not fit together."""
+    shapes = tuple(_shape(text) for text in given.shape.split(","))
+    if given.operator == "einsum" and not given.equation:
+        raise ArgumentError("einsum needs --equation, such as bij,jk->bik.")
+    if given.operator != "einsum" and len(shapes) > 1:
+        raise ArgumentError(f"--shape {given.shape} has {len(shapes)} shapes; {given.operator} needs one.")
+    if given.operator in FORWARD_ONLY and given.direction not in (None, FORWARD):
+        raise ArgumentError(f"{given.operator} has no backward pass; write --direction forward.")
+    return Setting(
+        operator=given.operator,
+        shapes=shapes,
+        dtype=DTYPES[given.dtype],
+        device=device,
+        equation=given.equation,
+        rank=given.rank,
+        seed=given.seed,
+    )
+
+
+def _shape(text: str) -> Tuple[int, ...]:
+    if not re.fullmatch(r"[1-9]\d{0,11}(x[1-9]\d{0,11})*", text, re.ASCII):
+        raise ArgumentError(f"--shape {text!r} is invalid; write sizes with an x between them, such as 8x2048x4096.")
+    return tuple(map(int, text.split("x")))
+
+
+def work(setting: Setting, make: Copies, direction: str) -> Dict[str, Optional[float]]:
+    """Return the operations of a call, and the bytes that it must read or write at least once.
+
+    torch counts matrix products and attention only. Without any of them, the number is missing.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    if setting.operator in FORWARD_ONLY:
+        return {"flops_per_call": None, "bytes_per_call": None}
+    tensors = make()
+    function = shipped.function(setting)
+    outputs = calls.results(function(**tensors))
+    moved = sum(tensor.nbytes for tensor in (*tensors.values(), *outputs))
+    if direction != FORWARD:
+        moved += sum(tensor.nbytes for tensor in calls.learning(tensors))
+    call = calls.one_call(function, tensors, direction)
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return {"flops_per_call": counter.get_total_flops() or None, "bytes_per_call": moved}
+
+
+def peak_memory(function: implementations.Call, make: Copies, direction: str, device: str) -> Dict[str, Any]:
+    """Return the largest memory of tensors while one call makes its inputs and computes, in bytes."""
+    if device == "cpu":
+        return {"peak_allocated_bytes": None, "memory_missing": ON_CPU}
+    timing.wait()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    _once(function, make(), direction)
+    timing.wait()
+    return {"peak_allocated_bytes": torch.cuda.max_memory_allocated() - before}
+
+
+def _once(function: implementations.Call, tensors: shipped.Tensors, direction: str) -> None:
+    """Compute once: forward, and then backward too unless only `forward` is measured."""
+    outputs = calls.results(function(**tensors))
+    if direction != FORWARD:
+        calls.gradients(outputs, tensors, keep=False)
+
+
+def copies_for(cache: str, one: shipped.Tensors, device: str) -> int:
+    """Return the number of copies of the tensors. With `cold`, a call finds none of its tensors in a cache."""
+    if cache == WARM:
+        return 1
+    last: int = torch.cuda.get_device_properties(0).L2_cache_size if device != "cpu" else CPU_CACHE_BYTES
+    size = max(1, sum(tensor.nbytes for tensor in one.values()))
+    copies: int = max(2, min(MOST_COPIES, math.ceil(TIMES_CACHE * last / size)))
+    return copies
+
+
+def times(call: Callable[[], Any], *, least_s: float, device: str, together: bool) -> Dict[str, Any]:
+    """Return the times of a call. If processes call `together`, all of them make the same number of calls."""
+    for _ in range(WARM_UP):
+        call()
+    timing.wait()
+    if device == "cpu":
+        found: Dict[str, Any] = timing.total(call, least_s=least_s) if not together else timing.in_blocks(call)
+        return {**found, "host_time_s": found["call_time_s"], "device_time_s": None, "device_missing": ON_CPU}
+    found = dict(timing.device(call, calls=PROFILED))
+    launches = found["launches_per_call"]
+    found |= timing.in_blocks(call) if together else timing.total(call, least_s=least_s)
+    found["host_time_s"] = timing.host(call, launches=launches, least_s=0.0 if together else least_s)
+    if not together:
+        found["device_span_s"] = timing.behind_sleep(call, calls=PROFILED, host_s=found["host_time_s"])
+    return found
+
+
+def measure(given: argparse.Namespace, device: str) -> Dict[str, Any]:
+    setting = setting_of(given, device)
+    direction = given.direction or (FORWARD if setting.operator in FORWARD_ONLY else BOTH)
+    if direction == BACKWARD and given.implementation != "eager":
+        torch._functorch.config.donated_buffer = False  # the backward pass is repeated, so its inputs must survive
+    make = _maker(setting)
+    plain_work = work(setting, make, direction)
+    build = functools.partial(implementations.build, given.implementation, setting)
+    function = build(make())
+    found: Dict[str, Any] = {"first_call_s": timing.seconds(lambda: _once(function, make(), direction)), **plain_work}
+    if setting.operator not in FORWARD_ONLY:
+        plain = shipped.function(setting)
+        found |= accuracy.error(function, plain, make(), with_gradients=direction != FORWARD)
+        found |= peak_memory(function, make, direction, device)
+    one = make()
+    several = [one, *(make() for _ in range(copies_for(given.cache, one, device) - 1))]
+    call = calls.in_turn([calls.one_call(function, tensors, direction) for tensors in several])
+    together = setting.operator in COLLECTIVES
+    found |= times(call, least_s=given.min_run_time_s, device=device, together=together)
+    return {**found, "direction": direction, "copies": len(several), **_software()}
+
+
+def _maker(setting: Setting) -> Copies:
+    """Return a function that makes the tensors of a call. Each time, it makes the same numbers."""
+
+    def make() -> shipped.Tensors:
+        generator = torch.Generator(device=setting.device).manual_seed(setting.seed)
+        return shipped.tensors(setting, generator)
+
+    return make
+
+
+def _software() -> Dict[str, Any]:
+    return {"torch": torch.__version__, "threads": torch.get_num_threads()}
+
+
+def main(words: List[str]) -> None:
+    given = parsed(words)
+    rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    use_cpu = os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes") or not torch.cuda.is_available()
+    if not use_cpu:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if given.operator in COLLECTIVES:
+        if processes == 1:
+            raise ArgumentError(f"{given.operator} needs several processes; write num_gpus: 2 or more.")
+        torch.distributed.init_process_group("gloo" if use_cpu else "nccl")
+    found = measure(given, "cpu" if use_cpu else "cuda")
+    if rank == 0:
+        with open(given.file, "w", encoding="utf-8") as written:
+            json.dump(found, written)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except ArgumentError as error:
+        sys.exit(f"ArgumentError: {error}")

@@ -1,0 +1,183 @@
+"""The trainer `operators`: its program on tiny tensors, and the reading of what the program wrote."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.cases import cases
+from factories.comparisons import compared, entry, paired
+from factories.results import experiment as made
+
+from orchestrator import trainers
+from orchestrator.compare.comparison import Verdict
+from orchestrator.measure.metrics import METRICS
+from orchestrator.trainers.external import operators as trainer
+
+torch = pytest.importorskip("torch")
+program = pytest.importorskip("operators")
+shipped = pytest.importorskip("shipped")
+
+SHAPES = {
+    "rotary": "2x2x8x4",
+    "attention": "1x2x8x4",
+    "linear_cross_entropy": "8x4x16",
+    "linear": "8x4x6",
+    "lora_linear": "8x4x6",
+    "einsum": "2x4x4,4x4",
+    "optimizer_step": "64",
+}
+TRIED = [name for name in trainer.OPERATORS if name not in (*trainer.COLLECTIVES, "nf4_linear")]
+
+
+def measured(*words: str) -> dict[str, Any]:
+    return program.measure(program.parsed(["file", "--min_run_time_s", "0.005", *words]), "cpu")  # type: ignore[no-any-return]
+
+
+def words_of(name: str) -> list[str]:
+    equation = ["--equation", "bij,jk->bik"] if name == "einsum" else []
+    return ["--operator", name, "--shape", SHAPES.get(name, "8x16"), *equation]
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_an_operator_is_as_exact_as_its_type_and_its_time_is_above_0(name: str) -> None:
+    for direction in ("forward",) if name in trainer.FORWARD_ONLY else ("forward", "backward", "both"):
+        found = measured(*words_of(name), "--direction", direction)
+        assert 0 < found["call_time_s"] == found["host_time_s"] < 1
+        assert found["device_time_s"] is None and found["device_missing"]
+        if name not in trainer.FORWARD_ONLY:
+            assert found["relative_error"] < 1e-5
+            assert found["bytes_per_call"] > 0
+
+
+def test_fewer_bits_have_a_larger_error() -> None:
+    exact = measured(*words_of("linear"))["relative_error"]
+    assert 100 * exact < measured(*words_of("linear"), "--dtype", "bfloat16")["relative_error"] < 0.02
+
+
+def test_operations_and_bytes_are_those_of_the_product() -> None:
+    forward = measured("--operator", "linear", "--shape", "8x4x6", "--direction", "forward")
+    assert forward["flops_per_call"] == 2 * 8 * 4 * 6
+    assert forward["bytes_per_call"] == 4 * (8 * 4 + 4 * 6 + 8 * 6)
+    both = measured("--operator", "linear", "--shape", "8x4x6")
+    assert both["flops_per_call"] == 3 * forward["flops_per_call"]
+    assert both["bytes_per_call"] == forward["bytes_per_call"] + 4 * (8 * 4 + 4 * 6)
+
+
+def test_a_compiled_function_and_one_of_the_user_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_kernels.py").write_text(
+        "import time\n"
+        "def slow(x, weight):\n    time.sleep(0.002)\n    return x @ weight.T\n"
+        "def wrong(x, weight):\n    return x @ weight.T * 1.01\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    slow = measured(*words_of("linear"), "--implementation", "my_kernels:slow", "--direction", "forward")
+    assert slow["call_time_s"] > 0.002 and slow["relative_error"] < 1e-5
+    wrong = measured(*words_of("linear"), "--implementation", "my_kernels:wrong", "--direction", "forward")
+    assert wrong["relative_error"] == pytest.approx(0.01, rel=1e-3)
+
+
+def test_cold_calls_use_copies_that_no_cache_can_hold() -> None:
+    found = measured("--operator", "swiglu", "--shape", "1024x1024", "--direction", "forward", "--cache", "cold")
+    assert found["copies"] == 32, "each copy has 8 MiB, and 4 × 64 MiB are needed"
+
+
+def test_the_first_call_is_apart() -> None:
+    calls = []
+
+    def slow_at_first() -> None:
+        calls.append(1)
+        time.sleep(0.05 if len(calls) == 1 else 0.001)
+
+    import timing
+
+    assert timing.seconds(slow_at_first) > 0.05
+    assert 0.001 < timing.total(slow_at_first, least_s=0.01)["call_time_s"] < 0.05
+
+
+@pytest.mark.parametrize(("words", "sentence"), cases("operators/a_mistake_is_one_sentence"))
+def test_a_mistake_is_one_sentence(words: list[str], sentence: str) -> None:
+    with pytest.raises(shipped.ArgumentError) as mistake:
+        measured(*words)
+    assert str(mistake.value) == sentence
+
+
+def test_the_plan_knows_what_the_program_has() -> None:
+    assert set(trainer.OPERATORS) == set(shipped.SHAPES)
+    assert trainer.FORWARD_ONLY == shipped.FORWARD_ONLY and trainer.COLLECTIVES == shipped.COLLECTIVES
+    options = {action.dest for action in parser_actions()} - {"help", "file"}
+    assert options == set(trainer.ARGUMENTS)
+    assert set(trainer._NUMBERS) <= METRICS.keys()
+
+
+def parser_actions() -> list[Any]:
+    seen: list[Any] = []
+    original = program.argparse.ArgumentParser.parse_args
+    program.argparse.ArgumentParser.parse_args = lambda parser, words: seen.extend(parser._actions)
+    try:
+        program.parsed([])
+    finally:
+        program.argparse.ArgumentParser.parse_args = original
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gpus", "sentence"), cases("operators/the_plan_refuses_what_the_program_would_refuse")
+)
+def test_the_plan_refuses_what_the_program_would_refuse(
+    arguments: dict[str, str], gpus: int, sentence: str | None
+) -> None:
+    experiment = made(trainer="operators", arguments=arguments, num_gpus=gpus)
+    reason = trainers.get("operators").problem(experiment)
+    assert (reason.text if reason else None) == sentence
+
+
+def test_packages_depend_on_the_implementation() -> None:
+    needs = trainers.get("operators").requires_for
+    assert needs({"operator": "rmsnorm", "implementation": "liger"}) == ("torch", "accelerate", "liger-kernel")
+    assert needs({"operator": "nf4_linear"}) == ("torch", "accelerate", "bitsandbytes")
+
+
+def test_numbers_come_from_the_file_and_missing_ones_have_its_reason(tmp_path: Path) -> None:
+    written = {
+        "call_time_s": 2e-3,
+        "host_time_s": 1e-3,
+        "device_time_s": 1e-3,
+        "flops_per_call": 4e9,
+        "bytes_per_call": 8e6,
+    }
+    (tmp_path / trainer.RESULTS).write_text(json.dumps({**written, "error_missing": "too large", "first_call_s": 3.0}))
+    found = {number.name: number for number in trainers.get("operators").metrics(tmp_path)}
+    assert found["call_time_s"].value == 2e-3
+    assert found["operator_tflops_per_s"].value == pytest.approx(4.0)
+    assert found["operator_bytes_per_s"].value == pytest.approx(8e9)
+    assert (found["max_error"].value, found["max_error"].why_missing) == (None, "too large")
+
+
+@pytest.mark.parametrize(
+    ("slower", "regressed"),
+    [(("host",), {"host", "call"}), (("device",), {"device"}), (("host", "device"), {"host", "device", "call"})],
+)
+def test_a_comparison_says_which_part_is_slower(slower: tuple[str, ...], regressed: set[str]) -> None:
+    times = {"call_time_s": 65e-6, "host_time_s": 65e-6, "device_time_s": 8e-6}
+    noise = (1.0, 1.002, 0.998)
+    grown = {"call_time_s": 2 if "host" in slower else 1, **{f"{part}_time_s": 2 for part in slower}}
+    base = entry("einsum", {name: [times[name] * part for part in noise] for name in times})
+    new = entry("einsum", {name: [times[name] * grown.get(name, 1) * part for part in noise] for name in times})
+    rows = compared(paired(base, new)).rows
+    assert {row.metric.removesuffix("_time_s") for row in rows if row.verdict is Verdict.REGRESSED} == regressed
+    assert {row.metric for row in rows} == times.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [(None, "the process ended before"), ("[1]", "no JSON object"), ("{", "cannot be read")]
+)
+def test_a_file_that_is_missing_or_broken_gives_no_number(tmp_path: Path, text: str | None, why: str) -> None:
+    if text is not None:
+        (tmp_path / trainer.RESULTS).write_text(text)
+    found = trainers.get("operators").metrics(tmp_path)
+    assert {number.value for number in found} == {None}
+    assert all(why in number.why_missing for number in found)
