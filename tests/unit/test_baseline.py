@@ -89,6 +89,17 @@ def test_an_experiment_without_a_partner_has_no_ratio() -> None:
     assert with_baseline(paired, ["baseline"]).warnings == ()
 
 
+def test_a_call_that_takes_twice_as_long_has_half_the_speed_and_other_shapes_are_not_compared() -> None:
+    own = {"baseline": {"implementation": "eager"}}
+    fast, slow = ([{"call_time_s": seconds}] for seconds in (1e-5, 2e-5))
+    table = made_table(
+        Made(runs=fast, arguments={"implementation": "eager", "shape": "8x8"}, **own),
+        Made(runs=slow, arguments={"implementation": "liger", "shape": "8x8"}, **own),
+        Made(runs=slow, arguments={"implementation": "eager", "shape": "9x9"}, **own),
+    )
+    assert column(with_baseline(table).experiments, "speedup") == [1.0, pytest.approx(0.5), None]
+
+
 def test_a_speed_up_in_doubt_is_shown_only_if_it_is_asked_for() -> None:
     doubt = Caveat(kind=CaveatKind.NOT_LEVEL, detail="its last 20 steps are slower")
     own = {"baseline": {"optim": "adamw"}}

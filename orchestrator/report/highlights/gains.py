@@ -15,6 +15,7 @@ from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import change, direction, factor, is_wide, percent, runs, times
 from orchestrator.results.table.aggregate import LOSS
 from orchestrator.results.table.baseline import (
+    CALL_TIME,
     ENERGY,
     RUN_TIME,
     STEP_TIME,
@@ -42,6 +43,7 @@ _METRICS = {
     "samples_per_s": "samples per second",
     "train_samples_per_second": f"samples per second of the whole run, {_WARM_UP}",
     STEP_TIME: "the time of a step",
+    CALL_TIME: "the time of a call",
     RUN_TIME: f"the time of the whole run, {_WARM_UP}",
 }
 _WORDS = {1: "faster", 0: "without a difference", -1: "slower"}
