@@ -24,7 +24,7 @@ OPERATORS = (
         "host",
         "Time that the host needs to launch one call, without waiting for the device.",
         leaves_out="On a CPU it is the time of the call.",
-        where=Where.FIRST | Where.COMPARED,
+        where=Where.FIRST | Where.PAGE | Where.COMPARED,
         order=26,
     ),
     _time(
@@ -32,7 +32,7 @@ OPERATORS = (
         "device",
         "Sum of the times of the kernels of one call, by the profiler.",
         leaves_out="Pauses between kernels. A CPU has no such time.",
-        where=Where.FIRST | Where.COMPARED,
+        where=Where.FIRST | Where.PAGE | Where.COMPARED,
         order=27,
     ),
     _time(
@@ -85,7 +85,7 @@ OPERATORS = (
         "relative_error",
         "rel. error",
         "Norm of the difference of a result or gradient from that of the plain function in float64 ÷ its norm; the largest counts.",
-        where=Where.TABLES | Where.COMPARED,
+        where=Where.TABLES | Where.PAGE | Where.COMPARED,
         order=215,
     ),
 )
