@@ -30,6 +30,7 @@ from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.report_show_status import bundle, cancel, export, report, show, status
 from orchestrator.cli.schema_init_list import init, list_names, schema
 from orchestrator.errors import REMEDIES, OrchestratorError, remedy
+from orchestrator.files.package import PACKAGE, has_changed
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
 from tunebench import __version__
@@ -237,7 +238,10 @@ def _with_home(word: str) -> str:
 
 
 def _usage_error(error: Exception) -> int:
-    """Report a mistake that typer found, such as an unknown option. Raise any other error, because it is a defect."""
+    """Report a mistake that typer found, such as an unknown option, or a change of Tunebench's own files.
+
+    Raise any other error, because it is a defect.
+    """
     if hasattr(error, "show") and hasattr(error, "exit_code"):
         mistake: Any = error
         if type(error).__name__ != "NoArgsIsHelpError":
@@ -248,6 +252,11 @@ def _usage_error(error: Exception) -> int:
     sys.excepthook = _without_secrets
     if type(error).__name__ == "Abort":  # Ctrl-C in older versions of typer; newer ones return the exit code
         return INTERRUPTED
+    if has_changed(error):
+        what = (
+            f"the files of Tunebench were changed or removed while this command ran ({type(error).__name__}: {error})"
+        )
+        return _mistake(f"{PACKAGE}: {one_line(what, longest=500)}; repeat the command, which keeps what was recorded")
     raise error
 
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from orchestrator.files import reading
+from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
 from orchestrator.records import Job, RunFolder, RunRecord, Status, load
 from orchestrator.results import allocation_end
@@ -21,7 +22,7 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
         return kept
     claim = read_claim(job.run_dir)
     started_at = claim.claimed_at if claim else _modified(job.run_dir)
-    lost = "the process that ran it is gone without a record (killed, or the machine went down)"
+    tail = redact(_own_log(job.folder))
     begun = "the process of the run left no record" if job.folder.owner.exists() else "the run had not begun"
     interrupted = allocation_end.cause(claim, job.folder.results) or f"the benchmark was interrupted, and {begun}"
     return RunRecord(
@@ -30,11 +31,17 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
         attempt=job.attempt,
         status=status,
         kind=status.value,
-        cause=lost if status is Status.LOST else interrupted,
-        tail=redact(_own_log(job.folder)) or None,
+        cause=_why_lost(tail) if status is Status.LOST else interrupted,
+        tail=tail or None,
         started_at=started_at,
         wall_s=max(0.0, time.time() - started_at),
     )
+
+
+def _why_lost(tail: str) -> str:
+    """Return the cause of a lost run. A killed process says nothing; one that could not run says why in its log."""
+    why = one_line(tail.strip().rpartition("\n")[2], longest=300)
+    return f"the process that ran it is gone without a record ({why or 'killed, or the machine went down'})"
 
 
 def _kept_record(job: Job) -> RunRecord | None:

@@ -24,6 +24,8 @@ NAMES = (
     "hostile_files.cell_of_table[repeat]",
     "hostile_files.cell_of_table[status]",
     "hosts.copy_of_living_folder[cancel]",
+    "installations.changed_in_a_campaign[half-written]",
+    "installations.changed_in_a_campaign[removed]",
     "lying_trainers.in_place_of[experiment.json,pipe]",
     "lying_trainers.in_place_of[steps-rank0.jsonl,link]",
     "lying_trainers.in_place_of[steps-rank0.jsonl,pipe]",
