@@ -11,6 +11,8 @@ INTERRUPTED = 130
 def main() -> None:
     """Import the command and run it. A signal before or after the command ends this process without a traceback."""
     asked_to_stop = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    # A process inherits the signals that its caller blocks, as threads of some services do. They would wait for ever.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, asked_to_stop)
     before = {number: signal.getsignal(number) for number in asked_to_stop}
     # The caller ignores the other signals.
     heeded = [number for number, how in before.items() if how in (signal.default_int_handler, signal.SIG_DFL)]

@@ -77,12 +77,13 @@ def pid_namespace() -> str:
 @cache
 def boot_id() -> str:
     """Return the id of this boot of the machine. Processes of an earlier boot have ended."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        import psutil
+    with suppress(OSError):
+        # An empty id would make another host, which has none either, look like this one.
+        if text := Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip():
+            return text
+    import psutil
 
-        return str(int(psutil.boot_time()))
+    return str(int(psutil.boot_time()))
 
 
 def start_time(pid: int) -> float | None:

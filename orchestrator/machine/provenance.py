@@ -169,13 +169,16 @@ def _cpu_name() -> str | None:
 
 
 def _memory_bytes() -> int | None:
-    """Return the memory of the host, or the container's limit if this limit is lower."""
+    """Return the memory of the host, or the container's limit if this limit is lower. Return None if both are unknown."""
     import psutil
 
-    limits = [psutil.virtual_memory().total]
+    limits: list[int] = []
+    # In some containers another program makes /proc/meminfo. It is empty or unreadable if that program has ended.
+    with suppress(OSError, ValueError, LookupError, psutil.Error):
+        limits.append(psutil.virtual_memory().total)
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             limits.append(int(Path(name).read_text(encoding="ascii")))
         except (OSError, ValueError):
             continue
-    return min(limits)
+    return min(limits, default=None)

@@ -32,19 +32,25 @@ class CoreTime:
     steal_s: float
 
 
-def core_time() -> CoreTime:
-    """Return the core time up to now."""
-    times = psutil.cpu_times()
+def core_time() -> CoreTime | None:
+    """Return the core time up to now, or None if the kernel's file cannot be read."""
+    try:
+        times = psutil.cpu_times()
+    except (OSError, ValueError, TypeError, psutil.Error):  # psutil raises TypeError for an empty file
+        return None
     # the times `guest…` are already counted in `user` and `nice`
     parts = (value for name, value in times._asdict().items() if not name.startswith("guest"))
     return CoreTime(total_s=sum(parts), steal_s=getattr(times, "steal", 0.0))
 
 
-def measurements(before: CoreTime) -> Iterator[Measurement]:
-    """Yield two measurements: the load average per core now, and the share of core time that was stolen since `before`."""
-    load, _, _ = os.getloadavg()
-    yield Measurement(name="load_per_core", value=load / (os.cpu_count() or 1), source=_SOURCE)
+def measurements(before: CoreTime | None) -> Iterator[Measurement]:
+    """Yield what is known: the load average per core now, and the share of core time that was stolen since `before`."""
+    with suppress(OSError):
+        load, _, _ = os.getloadavg()
+        yield Measurement(name="load_per_core", value=load / (os.cpu_count() or 1), source=_SOURCE)
     now = core_time()
+    if before is None or now is None:
+        return
     passed_s = now.total_s - before.total_s
     if passed_s > 0:
         yield Measurement(name="steal_share", value=(now.steal_s - before.steal_s) / passed_s, source=_SOURCE)
