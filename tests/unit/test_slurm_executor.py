@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from factories.claimed_runs import changed
 from factories.results import BASE, record_of
 
 from orchestrator.campaign.cancel import End, cancel
@@ -97,6 +98,7 @@ def test_a_run_whose_batch_was_removed_is_waited_for(store: Store) -> None:
 def test_a_claimed_run_whose_element_is_done_gets_its_record(store: Store) -> None:
     folder = batch(store, [run(store)], 5, Mark.STARTED, Mark.DONE)
     claim(folder, run(store), 5)
+    changed(run(store).folder.claim, start_time=1.0)  # its process is gone
     assert list(SlurmExecutor(SITE).run([run(store)])) == [(run(store), JobState.ENDED)]
     record = store.run(run(store)).record
     assert record is not None and record.status == "lost" and calls(store, "sbatch") == []

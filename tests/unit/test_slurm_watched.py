@@ -232,6 +232,17 @@ def test_records_and_marks_need_no_queue(case: Callable[..., Case]) -> None:
     assert ended == ["r1-t1", "r2-t1"] and end is not None and not one.element.left
 
 
+def test_the_mark_of_a_second_start_does_not_end_a_run_whose_heart_beats(case: Callable[..., Case]) -> None:
+    one = case()  # both starts have the same number, and the second one finds nothing to claim
+    one.folder.mark(0, 0, Mark.DONE)
+    one.listed("RUNNING")
+    claims.beat(one.begun.run_dir)
+    assert one.look() == ([], None)
+    for path in one.begun.run_dir.iterdir():
+        os.utime(path, (1, 1))
+    assert one.look()[1] == watched.word("COMPLETED")
+
+
 def test_the_mark_of_a_cut_off_start_does_not_end_the_later_start(case: Callable[..., Case]) -> None:
     one = case()
     one.folder.mark(0, 1, Mark.STARTED)

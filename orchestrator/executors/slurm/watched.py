@@ -130,7 +130,8 @@ def look(element: Watched, marks: Marks, queue: Queue) -> tuple[list[Job], Word 
         if following is not None:
             element.left[following] = True
     latest = marks[max(marks)] if marks else set()
-    if Mark.DONE in latest:
+    # Another start of the element, as of a script that somebody started by hand, may still carry out the runs.
+    if Mark.DONE in latest and not any(_is_fresh(job) for job in element.left):
         return ended, word("COMPLETED")
     return ended, _word_of_slurm(element, queue, stopped=Mark.STOPPED in latest)
 
