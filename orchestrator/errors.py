@@ -57,7 +57,7 @@ class LaunchError(OrchestratorError):
 
 
 class NoAnswer(LaunchError):
-    """A program gave no answer in time. What it was asked to do may have been done."""
+    """A program was killed, or gave no answer in time. What it was asked to do may have been done."""
 
 
 class PreparationError(OrchestratorError):

@@ -246,8 +246,8 @@ def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:
 def capture(argv: Sequence[str], timeout_s: float, env: Mapping[str, str | None] | None = None) -> str:
     """Return the output of a short program. `env` changes its environment, as in `child_environment`.
 
-    Raise NoAnswer if the program takes longer than `timeout_s`. Raise LaunchError if it is missing, fails, or writes more than
-    CAPTURED_BYTES.
+    Raise NoAnswer if the program takes longer than `timeout_s`, or is killed. Raise LaunchError if it is missing, fails, or writes
+    more than CAPTURED_BYTES.
     """
     try:
         done = _captured(argv, timeout_s, child_environment(env or {}))
@@ -255,6 +255,8 @@ def capture(argv: Sequence[str], timeout_s: float, env: Mapping[str, str | None]
         raise NoAnswer(f"{argv[0]}: no answer within {timeout_s:g} s") from error
     except (OSError, ValueError) as error:
         raise LaunchError(f"{argv[0]}: cannot be started: {error}") from error
+    if done.returncode < 0:
+        raise NoAnswer(f"{argv[0]}: it was ended by signal {-done.returncode}")
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         last = [line for line in lines if not line.startswith("Try ")][-1:]  # not: Try "sbatch --help"

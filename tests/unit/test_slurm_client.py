@@ -124,6 +124,12 @@ def test_an_answer_without_a_number_may_be_of_a_job(fake: Fake) -> None:
         client.submit(SCRIPT)
 
 
+def test_a_killed_sbatch_may_have_submitted_the_job(fake: Fake) -> None:
+    fake("sbatch", "kill -9 $$")
+    with pytest.raises(NoAnswer, match="sbatch: it was ended by signal 9"):
+        client.submit(SCRIPT)
+
+
 def test_a_job_inherits_no_options_of_slurm() -> None:
     leaked = ["CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_MEM_PER_NODE", "SBATCH_PARTITION", "SQUEUE_FORMAT"]
     kept = ["PATH", "SLURM_CONF", "SLURM_CLUSTERS", "HF_TOKEN"]
