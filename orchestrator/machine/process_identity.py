@@ -89,11 +89,11 @@ def boot_id() -> str:
 def start_time(pid: int) -> float | None:
     """Return the start time of a process, or None if the process has ended or cannot be read.
 
-    On Linux, setting the clock does not change this time.
+    On Linux, setting the clock does not change this time, and the time is the same in all time namespaces.
     """
     try:
         fields = _stat(pid)
-        return None if fields[0] in "ZX" else float(fields[19])
+        return None if fields[0] in "ZX" else float(fields[19]) - _shift()
     except FileNotFoundError:
         pass
     except (OSError, IndexError, ValueError):
@@ -105,6 +105,16 @@ def start_time(pid: int) -> float | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else round(process.create_time(), 1)
     except psutil.Error:
         return None
+
+
+@cache
+def _shift() -> float:
+    """Return the clock ticks that the time namespace of this process adds to the start times in `/proc`."""
+    with suppress(OSError, ValueError, KeyError):
+        lines = Path("/proc/self/timens_offsets").read_text(encoding="ascii").splitlines()
+        seconds, nanoseconds = {name: rest for name, *rest in map(str.split, lines)}["boottime"]
+        return round((int(seconds) + int(nanoseconds) / 1e9) * os.sysconf("SC_CLK_TCK"))
+    return 0
 
 
 def is_hidden(pid: int) -> bool:

@@ -34,6 +34,8 @@ NAMES = (
     "lying_trainers.last_lines[line-separator]",
     "machine_files.file_of_the_kernel[meminfo,empty]",
     "machine_files.file_of_the_kernel[stat,unreadable]",
+    "namespaces.cancelled_from_a_time_namespace[later]",
+    "namespaces.second_call_in_a_time_namespace[earlier]",
     "packing.odd_cost[quotient-0]",
     "probes.damaged_probe[damaged,64]",
     "probes.disturbed_search[two-calls]",
