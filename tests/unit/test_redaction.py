@@ -198,6 +198,7 @@ def test_a_value_is_known_in_every_encoding(name: str, value: str) -> None:
         "URL in small letters": re.sub("%..", lambda code: code[0].lower(), quote(value, safe="")),
         "shell": shlex.quote(value),
         "hex": value.encode().hex(),
+        "UTF-16 in a log": value.encode("utf-16-le").decode("utf-8", "replace"),
         **{f"base64 after {before}": b64encode(b"user:"[:before] + value.encode()).decode() for before in range(5)},
         "base64 for URLs": urlsafe_b64encode(value.encode()).decode(),
     }

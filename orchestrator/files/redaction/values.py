@@ -114,12 +114,13 @@ def _line_ends(text: str) -> Iterator[tuple[int, int]]:
 def _written(value: str) -> frozenset[str]:
     """Return the forms that a value can have in a text: plain, encoded or quoted. Each long line of a value has forms, too.
 
-    Bytes that are not UTF-8 appear in a text as `?` or as a replacement character.
+    Bytes that are not UTF-8 appear in a text as `?` or as a replacement character. A log in UTF-16 is read as UTF-8, too.
     """
     lines = [line for line in value.splitlines() if len(line) >= 2 * _SHORTEST_SECRET] if "\n" in value else []
     plain = {value, *lines}
     plain |= {text.encode("utf-8", "replace").decode() for text in plain}
     plain |= {text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in plain}
+    plain |= {text.encode("utf-16-le", "surrogatepass").decode("utf-8", "replace").strip("\0") for text in plain}
     forms = set(plain)
     for text in plain:
         quoted = {*_in_json(text), repr(text)[1:-1]}
