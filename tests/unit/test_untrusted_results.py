@@ -302,6 +302,15 @@ def test_a_word_for_a_number_is_missing_and_leaves_other_runs_their_numbers(word
     assert warning.endswith("train_loss: not a number that can be used, left out")
 
 
+@pytest.mark.parametrize("value", [-5.0, 1e30])
+def test_a_speed_that_is_impossible_is_missing_and_said(value: float, root: Path) -> None:
+    record_of(root).write_text(dump(ended(BAD, 1, tokens_per_s=value, train_loss=2.5)))
+    table = reported(root)
+    assert losses(table)[BAD.id] == 2.5 and "tokens_per_s" not in table.experiments.dropna(axis=1, how="all")
+    (warning,) = [one for one in table.warnings if BAD.id in one]
+    assert warning.endswith("tokens_per_s: not a number that can be used, left out")
+
+
 def test_a_record_does_not_say_what_the_table_does(root: Path) -> None:
     record_of(root).write_text(dump(ended(BAD, 1, train_loss=2.5, doubt="faster but wrong", loss_difference=-0.5)))
     table = reported(root).experiments

@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from orchestrator.files import reading
 from orchestrator.files.printable_text import quoted
-from orchestrator.measure.metrics import FACTS, METRICS, Show
+from orchestrator.measure.metrics import FACTS, METRICS, Show, limits
 from orchestrator.measure.metrics.relative import RELATIVE
 from orchestrator.measure.metrics.work import COMPARISON
-from orchestrator.records import Caveat, Experiment, Job, RunRecord
+from orchestrator.records import Caveat, Experiment, Job, RunRecord, Status
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.table import rows
@@ -51,7 +52,7 @@ def run_row(experiment: Experiment, job: Job, record: RunRecord, warnings: list[
     """Return the row of a run that ended. If its record is not plausible, return None and add a sentence to `warnings`."""
     try:
         _refuse(job, record)
-        row = _without_words(sound(rows.of_run(experiment, record)))
+        row = _without_wrong(sound(rows.of_run(experiment, record)), experiment, record)
         parts = (row.facts, row.outcome, row.arguments, row.measured, *row.ranks, *row.devices)
         if len({name for part in parts for name in part}) > MAX_COLUMNS:
             raise ValueError(f"it has more than {MAX_COLUMNS:,} columns")
@@ -59,19 +60,26 @@ def run_row(experiment: Experiment, job: Job, record: RunRecord, warnings: list[
         warnings.append(f"{experiment.id} {job.name}: its record is left out: {error}")
         return None
     measured = {measurement.name: measurement.value for measurement in record.measurements}
-    missing = ", ".join([*_unsound(measured), *_words(measured)])
+    missing = ", ".join([*_unsound(measured), *_wrong(measured, experiment, record)])
     note = Caveat(detail=f"{missing[:200]}: not a number that can be used, left out")
     return replace(row, warnings=(*row.warnings, note)) if missing else row
 
 
-def _without_words(row: Row) -> Row:
-    """Return the row without words in columns of numbers: one word would turn the whole column into text."""
-    wrong = _words(row.measured)
+def _without_wrong(row: Row, experiment: Experiment, record: RunRecord) -> Row:
+    """Return the row without wrong values in columns of numbers: one word would turn the whole column into text."""
+    wrong = _wrong(row.measured, experiment, record)
     return replace(row, measured={**row.measured, **dict.fromkeys(wrong)}) if wrong else row
 
 
-def _words(measured: Mapping[str, Value]) -> list[str]:
-    return [name for name, value in measured.items() if type(value) is str and name in _NUMBERS]
+def _wrong(measured: Mapping[str, Value], experiment: Experiment, record: RunRecord) -> list[str]:
+    """Return the names of numbers whose value is a word, and of the impossible numbers if the run ended ok."""
+    limit = partial(limits.broken_limit, wall_s=None, devices=experiment.num_gpus, may_be_0=True)
+    known = [(name, value) for name, value in measured.items() if name in _NUMBERS and value is not None]
+    return [
+        name
+        for name, value in known
+        if isinstance(value, str) or (record.status is Status.OK and limit(METRICS[name], value))
+    ]
 
 
 def _refuse(job: Job, record: RunRecord) -> None:
