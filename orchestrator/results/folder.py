@@ -72,7 +72,22 @@ def refuse_foreign(root: Path) -> None:
     # Another tunebench may be making the folder at this moment. Then the folder has an unfinished suite.json.
     others = (path for path in (root.iterdir() if root.is_dir() else ()) if not path.name.startswith(f".{SUITE_FILE}."))
     if any(others) and not is_ours(root):
+        refuse_damaged(root)
         raise ResultsError(f"{root}: the folder has other content than results; name a new or an empty folder")
+
+
+def refuse_damaged(root: Path) -> None:
+    """Raise ResultsError if the folder has a `suite.json` that cannot be read: it is damaged, or it belongs to another user."""
+    path = root / SUITE_FILE
+    try:
+        reading.read_json(path, limit=reading.SUITE_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be read: {error.strerror}; make it readable") from error
+    except ValueError as error:
+        cure = f'restore it, or replace it by {{"tool": "{TOOL}"}}: the runs in the folder stay'
+        raise ResultsError(f"{path}: cannot be read: {error}; {cure}") from error
 
 
 def read_suite(root: Path) -> dict[str, Any] | None:

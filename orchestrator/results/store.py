@@ -28,7 +28,15 @@ from orchestrator.results import experiment_file, requested
 from orchestrator.results.claims import Clock, our_clock, remove_unfinished, state
 from orchestrator.results.contents import Contents, StoredExperiment, StoredRun
 from orchestrator.results.due_runs import NO_RETRY, Retry, can_run, due_runs
-from orchestrator.results.folder import SUITE_FILE, TOOL, is_ours, read_suite, refuse_foreign, with_dated_name
+from orchestrator.results.folder import (
+    SUITE_FILE,
+    TOOL,
+    is_ours,
+    read_suite,
+    refuse_damaged,
+    refuse_foreign,
+    with_dated_name,
+)
 
 # The largest number of ids in a message.
 MOST_IDS = 10
@@ -68,7 +76,7 @@ class Store:
         if not root.is_dir():
             raise ResultsError(f"{root}: there is no such folder; name a results folder, which `tunebench run` made")
         if not is_ours(root):
-            _refuse_unreadable(root / SUITE_FILE)
+            refuse_damaged(root)
             raise ResultsError(
                 f"{root}: this is not a results folder: it has no {SUITE_FILE} of tunebench; name another folder"
             )
@@ -232,15 +240,6 @@ class Store:
         runs = {experiment.id: self.runs(experiment.id) for experiment in can_run(experiments)}
         due = due_runs(experiments, runs, seed=self.suite().get("seed", 0), retry=retry)
         return tuple(self.job(experiment_id, repeat=repeat, attempt=attempt) for experiment_id, repeat, attempt in due)
-
-
-def _refuse_unreadable(path: Path) -> None:
-    """Raise ResultsError if the file may exist but cannot be opened, for example because it belongs to another user."""
-    if _may_exist(path) and not path.is_dir():
-        try:
-            path.open("rb").close()
-        except OSError as error:
-            raise ResultsError(f"{path}: cannot be read: {error.strerror}; make it readable") from error
 
 
 def _may_exist(path: Path) -> bool:

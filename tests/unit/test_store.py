@@ -70,6 +70,29 @@ def test_what_is_not_ours_is_refused_and_untouched(root):
     assert sorted(path.name for path in root.iterdir()) == ["suite.json", "thesis.txt"]
 
 
+@pytest.mark.parametrize("content", ["", "{", "[" * 100_000, None, "pipe"])
+def test_a_damaged_suite_file_is_named_and_nothing_waits_for_it(content, root):
+    ready, path = Store.create(root, {}), root / "suite.json"
+    path.unlink()
+    if content == "pipe":
+        os.mkfifo(path)
+    elif content is None:
+        path.mkdir()
+    else:
+        path.write_text(content)
+    for attempt in (lambda: Store.create(root, {}), lambda: move_aside(root), lambda: Store.resume(root)):
+        with pytest.raises(ResultsError, match=r"suite.json: cannot be read: .*; restore it"):
+            attempt()
+    assert ready.root.is_dir() and (root / "experiments").is_dir()
+
+
+def test_a_minimal_suite_file_gives_the_runs_of_a_damaged_one_back(root):
+    stored = Store.create(root, {})
+    stored.add([results.BASE])
+    (root / "suite.json").write_text('{"tool": "tunebench"}')
+    assert [one.experiment.id for one in Store.resume(root).contents().experiments] == [results.BASE.id]
+
+
 def test_a_file_in_the_way_is_a_sentence(root):
     root.write_text("", encoding="utf-8")
     with pytest.raises(ResultsError, match="not a folder"):
@@ -419,7 +442,7 @@ def test_an_unreadable_list_of_experiments_is_not_another_kind_of_folder(store):
     suite = store.root / "suite.json"
     suite.unlink()
     suite.symlink_to(suite)
-    with pytest.raises(ResultsError, match=r"suite.json: cannot be read: .*; make it readable"):
+    with pytest.raises(ResultsError, match=r"suite.json: cannot be read: .*; restore it"):
         Store.resume(store.root)
 
 
