@@ -233,6 +233,9 @@ def test_variables_and_log_of_nccl_are_recorded(tmp_path: Path) -> None:
         "network_cards": "eth0, mlx5_0, mlx5_3",
     }
     assert communication.facts(experiment(), RunFolder(tmp_path / "none"), {}) == {}
+    folder.stdout.unlink()
+    folder.stdout.symlink_to("/dev/zero")  # what a program made of its log; its numbers may be elsewhere
+    assert communication.facts(experiment(), folder, {}) == {}
 
 
 # ------------------------------------------------------------------------------------------------------- monitors

@@ -27,7 +27,7 @@ def facts(experiment: Experiment, folder: RunFolder, environ: Mapping[str, str] 
     found = {name: redact(value) for name, value in sorted(given.items()) if value and name.startswith(_VARIABLES)}
     log = ""
     for path in (folder.stdout, folder.stderr):
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             log += reading.read_head(path, limit=_READ_BYTES)
     if version := _VERSION.search(log):
         found["nccl_version"] = version[1]
