@@ -115,6 +115,7 @@ WRONG_ENTRIES = {
     "a: ['torch = 2']": "'torch = 2' is not a requirement; write it like torch==2.13.0",
     "a: [./missing]": "there is no ",
     "a: [requirements.txt]": "requirements.txt: there is no such file; correct the path",
+    "a: {lock: ./}": "it is not a regular file",
     "a: {requirements: [x], python: 3.11}": "python: 3.11 is a number, and YAML reads 3.10 as 3.1; quote it: '3.11'",
     "a: {requirements: [x], python: '3.2'}": "there is no interpreter '3.2' on this machine",
     "a: {requirments: [x]}": "unknown key 'requirments'; did you mean 'requirements'?",
@@ -147,6 +148,10 @@ def test_a_file_of_requirements_is_read_and_its_mistakes_have_its_lines(tmp_path
     request = suite(tmp_path, text("environment: a", written)).environments.requests["a"]
     assert request.requirements == ("torch==2.13.0", str(tmp_path / "local"))
     assert list(request.folders) == [str(tmp_path / "local")]
+    file.rename(tmp_path / "base")
+    file.symlink_to("base")
+    linked = suite(tmp_path, text("environment: a", written)).environments.requests["a"]
+    assert linked.requirements == request.requirements
     file.write_text("torch==2.13.0\n--hash=sha256:1\n")
     with pytest.raises(ConfigError, match=r"requirements\.txt:2: '--hash=sha256:1' is an option of pip"):
         suite(tmp_path, text("environment: a", written))

@@ -150,12 +150,9 @@ class _Lines:
         """Return the text of a file. Raise ConfigError at `path` if the file cannot be read."""
         file = Path(_absolute(name, self.base))
         try:
-            return reading.read_text(file, limit=reading.RECORD_BYTES)
+            return reading.read_text(Path(os.path.realpath(file)), limit=reading.RECORD_BYTES)
         except (OSError, ValueError) as error:
-            missing = "there is no such file" if isinstance(error, FileNotFoundError) else ""
-            why = missing or (
-                reading.reason(error) if isinstance(error, OSError) else "the file is not a text in UTF-8"
-            )
+            why = "there is no such file" if isinstance(error, FileNotFoundError) else reading.reason(error)
             raise ConfigError([self.document.problem(path, f"{file}: {why}; correct the path")]) from None
 
     def _cleaned(self, text: str, file: Path) -> list[str]:
