@@ -183,10 +183,17 @@ class Store:
         return Contents(experiments=tuple(experiments), warnings=tuple(warnings), removed=removed)
 
     def missing(self, present: Sequence[str]) -> dict[str, str]:
-        """Return id → sentence for each requested experiment whose folder is gone. `present` is the result of `ids`."""
+        """Return id → sentence for each requested experiment that is gone. `present` is the result of `ids`."""
         wanted = requested.current(self.root)
         gone = [name for name in self._listed() if name not in present and (wanted is None or name in wanted)]
-        return {name: f"{self.root / 'experiments' / name}: the folder of this experiment is missing" for name in gone}
+        folders = {name: self.root / "experiments" / name for name in gone}
+        lost = "the file is missing, and the runs of this folder are left out; repeat `tunebench run`"
+        return {
+            name: f"{at / EXPERIMENT_FILE}: {lost}"
+            if at.is_dir()
+            else f"{at}: the folder of this experiment is missing"
+            for name, at in folders.items()
+        }
 
     def ids(self) -> list[str]:
         """Return the ids of all experiments: first those in `suite.json`, in its order, then all remaining ids.

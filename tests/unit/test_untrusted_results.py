@@ -403,6 +403,12 @@ def test_an_experiment_whose_folder_is_gone_is_named(root: Path) -> None:
     assert any(f"{BAD.id}: the folder of this experiment is missing" in text for text in reported(root).warnings)
 
 
+def test_an_experiment_whose_file_is_gone_is_named_and_its_folder_is_not_called_missing(root: Path) -> None:
+    file = root / "experiments" / BAD.id / "experiment.json"
+    file.unlink()
+    assert any(f"{file}: the file is missing" in text for text in reported(root).warnings)
+
+
 @pytest.mark.parametrize(
     "owner", [{"pid": "../x"}, {"pid": [1]}, {"pid": -1}, {"pid": 10**30}, {"host": 5}, {"boot_id": None}]
 )
