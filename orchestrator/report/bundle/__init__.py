@@ -35,7 +35,9 @@ __all__ = ["MANIFEST", "Bundled", "bundle", "summary"]
 MANIFEST, SCHEMA = "MANIFEST.json", 2
 
 # Parts of a page that are the same in every campaign. The policy in the head names each script by its digest.
-_PROGRAMS = re.compile(r"(<meta http-equiv=[^>]*>|<script>.*?</script>)", re.DOTALL)
+_PROGRAMS = re.compile(
+    r"""(<meta http-equiv=[^>]*>|<script(?: type="text/plain" id="plotly")?>.*?</script>)""", re.DOTALL
+)
 
 
 def _silent(_sentence: str) -> None:
