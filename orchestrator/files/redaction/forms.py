@@ -7,22 +7,33 @@ from collections.abc import Iterator
 
 from orchestrator.files.redaction.secret import Secret
 
-_FREE = r"(?<![A-Za-z0-9])"
+# A secret does not begin inside a word. The last character of a colour code, of an escape or of an encoded character is not a part
+# of a word. Each alternative has a fixed width, as `re` requires.
+_COLOURED = "|".join(rf"(?<=\[[\d;]{{{length}}}m)" for length in range(16))
+_ESCAPED = r"(?<=\\[abfnrtv])|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2})"
+_FREE = rf"(?:(?<![A-Za-z0-9])|{_ESCAPED}|{_COLOURED})"
+
+
+def _token(what: str, start: str, form: str) -> tuple[str, str, str]:
+    """Return the entry of a token that begins with `start`. Searching for the start first is faster."""
+    return what, start, f"(?={start}){_FREE}{form}"
+
+
 # Each entry has the kind of secret, a hint that every such secret contains, and the secret's form. If the form has a group
 # `secret`, only this group is masked. `re` compiles a form at its first use. `--help` and most plans use no form.
 _FORMS: tuple[tuple[str, str, str], ...] = (
     ("a password in a URL", "://", r"""(?<=://)[^/\s@:"'\\<>]*:[^/\s"'\\<>]*(?=@)"""),
     ("a token in a URL", "://", r"""(?:(?<=https://)|(?<=http://))[^/\s:"'\\<>]+(?=@)"""),
-    ("a token of Hugging Face", "hf_|api_org_", _FREE + r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
-    ("a token of GitHub", "gh[pousr]_|github_pat_", _FREE + r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"),
-    (
+    _token("a token of Hugging Face", "hf_|api_org_", r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
+    _token("a token of GitHub", "gh[pousr]_|github_pat_", r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"),
+    _token(
         "a token of GitLab",
         "gl(?:pat|dt|ft|rt|cbt|ptt|soat|agent)-",
-        _FREE + r"gl(?:pat|dt|ft|rt|cbt|ptt|soat|agent)-[\w-]{16,}",
+        r"gl(?:pat|dt|ft|rt|cbt|ptt|soat|agent)-[\w-]{16,}",
     ),
-    ("a key of an API", "sk-", _FREE + r"sk-(?:(?:proj|ant|svcacct|admin|or)-[\w-]{16,}|[A-Za-z0-9]{16,})"),
-    ("a key of Google", "AIza", _FREE + r"AIza[\w-]{30,}"),
-    ("a key of AWS", "AKIA|ASIA", _FREE + r"A(?:KIA|SIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),
+    _token("a key of an API", "sk-", r"sk-(?:(?:proj|ant|svcacct|admin|or)-[\w-]{16,}|[A-Za-z0-9]{16,})"),
+    _token("a key of Google", "AIza", r"AIza[\w-]{30,}"),
+    _token("a key of AWS", "AKIA|ASIA", r"A(?:KIA|SIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),
     (
         "an address of a webhook",  # of Slack, Discord, Teams and Power Automate
         r"(?i:hooks?)",
@@ -40,17 +51,17 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
         r"""(?i:\bcookie:)[ \t]*(?P<secret>[\w!#$%&*+.^|~-]{1,100}=[^"'\\<>\r\n]+)""",
     ),
     ("a key of an account of Azure", "AccountKey=", r"AccountKey=(?P<secret>[A-Za-z0-9+/=]{40,})"),
-    ("a key of Stripe", "k_live_", _FREE + r"[rsw]k_live_[0-9A-Za-z]{16,}"),
-    ("a key of SendGrid", r"SG\.", _FREE + r"SG\.[\w-]{16,}\.[\w-]{32,}"),
-    ("a token of a registry of packages", "npm_|pypi-", _FREE + r"(?:npm_[A-Za-z0-9]{30,}|pypi-AgE[\w-]{50,})"),
-    (
+    _token("a key of Stripe", "[rsw]k_live_", r"[rsw]k_live_[0-9A-Za-z]{16,}"),
+    _token("a key of SendGrid", r"SG\.", r"SG\.[\w-]{16,}\.[\w-]{32,}"),
+    _token("a token of a registry of packages", "npm_|pypi-", r"(?:npm_[A-Za-z0-9]{30,}|pypi-AgE[\w-]{50,})"),
+    _token(
         "a key of a provider of models",
         "nvapi-|gsk_|xai-|r8_|dapi|hvs\\.|ya29\\.|dckr_pat_|GOCSPX-",
-        _FREE + r"(?:nvapi-[\w-]{30,}|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{40,}|r8_[A-Za-z0-9]{30,}|dapi[0-9a-f]{32}"
+        r"(?:nvapi-[\w-]{30,}|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{40,}|r8_[A-Za-z0-9]{30,}|dapi[0-9a-f]{32}"
         r"|hvs\.[\w-]{24,}|ya29\.[\w-]{24,}|dckr_pat_[\w-]{20,}|GOCSPX-[\w-]{20,})",
     ),
-    ("a token of Slack", "xox", _FREE + r"xox[abeoprs]-[\w-]{10,}"),
-    ("a JSON web token", "eyJ", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
+    _token("a token of Slack", "xox", r"xox[abeoprs]-[\w-]{10,}"),
+    _token("a JSON web token", "eyJ", r"(?<![-_])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
     (
         "an Authorization header",
         "(?i:authorization)",
