@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.compare.bisect.checkout import Candidate
 from orchestrator.errors import LaunchError, SelectionError
 from orchestrator.files.printable_text import one_line, quoted
+from orchestrator.files.redaction import redact
 from orchestrator.machine import process
 
 _ASK_S, _CHECK_OUT_S = 60.0, 1800.0
@@ -79,7 +80,7 @@ class Repository:
 
 def _candidate(line: str) -> Candidate:
     commit, date, subject = line.split("\t", 2)
-    return Candidate(key=commit[:KEY_DIGITS], name=commit, title=one_line(subject, longest=200), date=date)
+    return Candidate(key=commit[:KEY_DIGITS], name=commit, title=one_line(redact(subject), longest=200), date=date)
 
 
 def _git(folder: Path, *words: str, timeout_s: float = _ASK_S) -> str:
