@@ -16,7 +16,10 @@ GPUS = tuple(Gpu(index=number, uuid=f"GPU-{number}{number}-x", name="NVIDIA X") 
 
 
 def test_packages_of_our_interpreter_are_what_importlib_says():
-    expected = {re.sub(r"[-_.]+", "-", one.name).lower(): one.version for one in importlib.metadata.distributions()}
+    # If an earlier test imported setuptools, the search path has its folder of copies, too.
+    path = [folder for folder in sys.path if not folder.endswith("_vendor")]
+    installed = importlib.metadata.distributions(path=path)
+    expected = {re.sub(r"[-_.]+", "-", one.name).lower(): one.version for one in installed}
     found = provenance.Machine().packages(None)
     assert {name: found.get(name) for name in expected} == expected
     assert provenance.Machine().packages(sys.executable) == found
