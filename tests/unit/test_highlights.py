@@ -121,6 +121,14 @@ def test_every_number_of_a_memory_is_that_of_the_experiments(base: int, new: int
     assert f"needs {share} % {'more' if change > 0 else 'less'} memory (peak alloc " in text
 
 
+def test_without_a_clear_difference_the_memory_comes_before_the_advice() -> None:
+    new, base = speeds(80.0, 99.0, peak_allocated_bytes=GIB), speeds(100.0, 101.0, peak_allocated_bytes=2 * GIB)
+    (text,) = texts(highlights(made_table(Made(runs=base), Made(framework="new", runs=new))), HighlightKind.GAIN)
+    assert text.endswith(
+        "; new needs 50 % less memory (peak alloc 1.00 GiB against 2.00 GiB); more repeats would decide"
+    )
+
+
 @given(st.lists(st.floats(100.0, 5000.0), min_size=2, max_size=5))
 @settings(deadline=None)
 def test_every_number_of_a_scaling_is_that_of_the_runs(of_two: list[float]) -> None:

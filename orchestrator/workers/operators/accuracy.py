@@ -37,7 +37,7 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 def _everything(function: Call, tensors: Tensors, *, with_gradients: bool) -> List[torch.Tensor]:
     outputs = calls.results(function(**tensors))
-    found = calls.gradients(outputs, tensors, keep=False) if with_gradients else ()
+    found = calls.gradients(outputs, tensors) if with_gradients else ()
     return [tensor.detach() for tensor in (*outputs, *found)]
 
 

@@ -26,10 +26,10 @@ def learning(tensors: Tensors) -> List[torch.Tensor]:
     return [tensor for tensor in tensors.values() if tensor.requires_grad]
 
 
-def gradients(outputs: Sequence[torch.Tensor], tensors: Tensors, *, keep: bool) -> Tuple[torch.Tensor, ...]:
+def gradients(outputs: Sequence[torch.Tensor], tensors: Tensors) -> Tuple[torch.Tensor, ...]:
     """Return the gradients of the tensors, for ones as the gradient of each output."""
     ones = [torch.ones_like(output) for output in outputs]
-    found: Tuple[torch.Tensor, ...] = torch.autograd.grad(outputs, learning(tensors), ones, retain_graph=keep)
+    found: Tuple[torch.Tensor, ...] = torch.autograd.grad(outputs, learning(tensors), ones)
     return found
 
 

@@ -120,7 +120,7 @@ def _once(function: implementations.Call, tensors: shipped.Tensors, direction: s
     """Compute once: forward, and then backward too unless only `forward` is measured."""
     outputs = calls.results(function(**tensors))
     if direction != FORWARD:
-        calls.gradients(outputs, tensors, keep=False)
+        calls.gradients(outputs, tensors)
 
 
 def copies_for(cache: str, one: shipped.Tensors, device: str) -> int:
@@ -142,11 +142,11 @@ def times(call: Callable[[], Any], *, least_s: float, device: str, together: boo
         found: Dict[str, Any] = timing.total(call, least_s=least_s) if not together else timing.in_blocks(call)
         return {**found, "host_time_s": found["call_time_s"], "device_time_s": None, "device_missing": ON_CPU}
     found = dict(timing.device(call, calls=PROFILED))
-    launches = found["launches_per_call"]
-    found |= timing.in_blocks(call) if together else timing.total(call, least_s=least_s)
-    found["host_time_s"] = timing.host(call, launches=launches, least_s=0.0 if together else least_s)
-    if not together:
-        found["device_span_s"] = timing.behind_sleep(call, calls=PROFILED, host_s=found["host_time_s"])
+    if together:
+        return {**found, **timing.in_blocks(call), "host_time_s": timing.host(call, launches=1, least_s=0.0)}
+    found |= timing.total(call, least_s=least_s)
+    found["host_time_s"] = timing.host(call, launches=found["launches_per_call"], least_s=least_s)
+    found["device_span_s"] = timing.behind_sleep(call, calls=PROFILED, host_s=found["host_time_s"])
     return found
 
 
@@ -158,11 +158,13 @@ def measure(given: argparse.Namespace, device: str) -> Dict[str, Any]:
     make = _maker(setting)
     plain_work = work(setting, make, direction)
     build = functools.partial(implementations.build, given.implementation, setting)
-    function = build(make())
-    found: Dict[str, Any] = {"first_call_s": timing.seconds(lambda: _once(function, make(), direction)), **plain_work}
+    one = make()
+    function = build(one)
+    found: Dict[str, Any] = {"first_call_s": timing.seconds(lambda: _once(function, one, direction)), **plain_work}
     if setting.operator not in FORWARD_ONLY:
         plain = shipped.function(setting)
         found |= accuracy.error(function, plain, make(), with_gradients=direction != FORWARD)
+        del one  # a call that makes its tensors needs the room
         found |= peak_memory(function, make, direction, device)
     one = make()
     several = [one, *(make() for _ in range(copies_for(given.cache, one, device) - 1))]

@@ -19,7 +19,7 @@ import torch
 # CUDA's launch queue has about 1,024 places. Beyond them, the host waits for the device.
 MOST_LAUNCHES = 800
 MOST_CALLS_OF_BLOCK, LEAST_BLOCKS, MOST_BLOCKS = 100, 11, 101
-# Cycles of a GPU's clock, as many as a GPU makes at most in a second.
+# A GPU's clock makes at most about this number of cycles per second.
 CYCLES_PER_S = 2.0e9
 MOST_SLEEP_S = 0.5
 
