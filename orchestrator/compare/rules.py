@@ -17,9 +17,8 @@ from orchestrator.measure.metrics import METRICS, ONE_RUN_EFFECT, Direction, Jud
 from orchestrator.measure.metrics import metric as registered
 from orchestrator.results.table.rows import Value
 
-# Metrics of speed. A pair is judged by the first one that it has. The Trainer's speeds include warm-up. The last metric is that of
-# pytest-benchmark.
-HEADLINES = (*columns(Where.SPEED), "round_time_s")
+# Metrics of speed. A pair is judged by the first one that it has. The Trainer's speeds include warm-up.
+HEADLINES = columns(Where.SPEED)
 
 DEFAULT = (*HEADLINES, *columns(Where.COMPARED))
 

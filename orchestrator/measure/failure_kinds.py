@@ -15,7 +15,7 @@ from orchestrator.records import Device, Experiment
 
 BATCH = "per_device_train_batch_size"
 FILES_CHANGED, FOLDER_GONE, NO_METRICS = "files_changed", "folder_gone", "no_metrics"
-NO_ENVIRONMENT = "no_environment"
+NO_ENVIRONMENT, TEST_FAILED = "no_environment", "test_failed"
 _CAPACITY = re.compile(
     r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)[\s\S]{0,500}?total capacity of (?P<capacity>[\d.]+ [KMG]iB)"
     r" of \w+ (?P<free>[\d.]+ [KMG]iB) is free"
@@ -204,6 +204,11 @@ _TABLE = (
             "the program ended normally and wrote no metrics: see its output in stdout.log; "
             "a script must train with a transformers Trainer in its own process, or report its steps (steps:)"
         ),
+    ),
+    FailureKind(
+        word=TEST_FAILED,
+        meaning="A test of a benchmark suite failed, or pytest ran no benchmark.",
+        hint="stdout.log in the run's folder has pytest's report; `bash command.sh` in it repeats the run",
     ),
     FailureKind(
         word="nan_loss",

@@ -21,13 +21,22 @@ AT_LEAST_STEPS = 10
 SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,250}")
 
 
+# Between an experiment's id and the name of a benchmark. Together they identify a row of a table. An id has no such mark.
+OF_BENCHMARK = "::"
+
+
+def experiment_of(row_id: str) -> str:
+    """Return the id of the experiment whose row has this id. The row may be that of a benchmark."""
+    return row_id.partition(OF_BENCHMARK)[0]
+
+
 def ids_named(word: str, ids: Iterable[str]) -> list[str]:
     """Return the ids that a user means by a word: the id that equals it, else the only id with this readable part, else the ids
     that contain it.
 
-    So `a.gpus1` is a name, even if there is `a.gpus16`, too.
+    So `a.gpus1` is a name, even if there is `a.gpus16`, too. The id of a benchmark's row means its experiment.
     """
-    every = list(ids)
+    word, every = experiment_of(word), list(ids)
     named = [name for name in every if name.rpartition("-")[0] == word]
     if word in every:
         return [word]

@@ -137,9 +137,10 @@ class RunRecord:
 
     `kind` is the kind of failure (None if the run is ok), `cause` is a sentence about the failure, and `tail` is the end of the
     log. `settings` are the settings in effect, read from the built model. `ranks` has a row for each training process. `devices`
-    has a row for each GPU. The cells of these rows have names from `metrics`. `warnings` has caveats about the numbers. The last
-    two fields describe the experiments that ran on the same machine at the same time. The first of the two fields has their ids.
-    The second field has the largest number of their runs at one time (None in older records).
+    has a row for each GPU. `benchmarks` has a row for each benchmark of a suite: its `fullname`, its `params` and its numbers. The
+    cells of these rows have names from `metrics`. `warnings` has caveats about the numbers. The last two fields describe the
+    experiments that ran on the same machine at the same time. The first of the two fields has their ids. The second field has the
+    largest number of their runs at one time (None in older records).
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -159,6 +160,7 @@ class RunRecord:
     settings: Mapping[str, Any] = field(default_factory=dict)
     ranks: tuple[Mapping[str, Any], ...] = ()
     devices: tuple[Mapping[str, Any], ...] = ()
+    benchmarks: tuple[Mapping[str, Any], ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[Annotated[Caveat, AcceptsSentence()], ...] = ()
     beside: tuple[str, ...] = ()

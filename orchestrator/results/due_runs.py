@@ -22,7 +22,7 @@ from orchestrator.results.contents import StoredExperiment, StoredRun
 FAILURES = (Status.FAILED, Status.TIMEOUT, Status.STALLED, Status.INVALID)
 # The runs must agree in the first of these metrics that any run has. A run without this metric has no value: for example, it had no
 # steady state.
-VALUES = ("tokens_per_s", "train_tokens_per_second", "train_runtime")
+VALUES = ("tokens_per_s", "train_tokens_per_second", "train_runtime", "round_time_s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +146,7 @@ def without_cold_first(rule: Repeats | None, records: Iterable[RunRecord]) -> li
     if rule is None or not rule.discard_first or not in_time or _value(in_time[0], name) is None:
         return records
     values = [value for record in in_time if (value := _value(record, name)) is not None]
-    sign = 1 if name == "train_runtime" else -1  # a longer time is slower, and so is a lower rate
+    sign = 1 if name in VALUES[2:] else -1  # a longer time is slower, and so is a lower rate
     if not is_cold([sign * math.log(value) for value in values]):
         return records
     return [record for record in records if record is not in_time[0]]

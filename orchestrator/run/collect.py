@@ -46,6 +46,7 @@ class Findings:
     measurements: tuple[Measurement, ...] = ()
     ranks: tuple[Mapping[str, Any], ...] = ()
     devices: tuple[Mapping[str, Any], ...] = ()
+    benchmarks: tuple[Mapping[str, Any], ...] = ()
     workers: tuple[Mapping[str, Any], ...] = ()
     first: Mapping[str, Any] = field(default_factory=dict)
     complete: bool = False
@@ -98,6 +99,7 @@ def read(
             for name, monitor in watching
             for row in asked(name, monitor.devices, Mapping)
         ),
+        benchmarks=() if trainer is None else tuple(trainer.benchmarks(run_dir)),
         workers=tuple(workers),
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),

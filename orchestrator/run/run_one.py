@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator import monitors
+from orchestrator import monitors, trainers
 from orchestrator.errors import BuildError, LaunchError, OrchestratorError, ResultsError
 from orchestrator.files import reading
 from orchestrator.files.redaction import redact
@@ -28,7 +28,15 @@ from orchestrator.machine.cores import host_load, use_only
 from orchestrator.machine.environments.containers import in_container
 from orchestrator.machine.environments.in_use import facts_of_container, in_use, remove_container
 from orchestrator.machine.stop_signals import StopSignals
-from orchestrator.measure.failure_kinds import FILES_CHANGED, NO_ENVIRONMENT, NO_METRICS, hint, known
+from orchestrator.measure.failure_kinds import (
+    FILES_CHANGED,
+    NO_ENVIRONMENT,
+    NO_METRICS,
+    TEST_FAILED,
+    hint,
+    kind_of_text,
+    known,
+)
 from orchestrator.measure.failures import Verdict, log_tail, verdict
 from orchestrator.measure.metrics import show
 from orchestrator.measure.rank_files import busy_host
@@ -170,6 +178,7 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         settings=findings.first.get("settings") or {},
         ranks=findings.ranks,
         devices=findings.devices,
+        benchmarks=findings.benchmarks,
         provenance={**facts, **evidence.more_facts, "worker_versions": dict(findings.first.get("versions") or {})},
         warnings=evidence.warnings,
         beside=beside,
@@ -272,6 +281,9 @@ def _judged(
         from orchestrator.executors.slurm.judging import more_memory
 
         return replace(judged, cause=f"{judged.cause}; {more_memory(allocation.get('memory_mb'))}")
+    own = trainers.get(experiment.trainer).failure(folder.path) if judged.status is Status.FAILED else None
+    if own is not None and trained.outcome.exit_code is not None:
+        return replace(judged, kind=kind_of_text(own) or TEST_FAILED, cause=own)
     # A loss that is not finite may be the only metric, so a run without metrics may be invalid, too.
     ended_well = judged.status is Status.OK or judged.kind == NO_METRICS
     return (invalid(experiment, findings) or judged) if ended_well else judged

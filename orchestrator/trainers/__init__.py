@@ -10,6 +10,7 @@ from orchestrator.trainers.external.custom import Custom
 from orchestrator.trainers.external.litgpt import LitGpt
 from orchestrator.trainers.external.llamafactory import LlamaFactory
 from orchestrator.trainers.external.operators import Operators
+from orchestrator.trainers.external.pytest_benchmark import PytestBenchmark
 from orchestrator.trainers.external.thunder import Thunder
 from orchestrator.trainers.fms_hf_tuning import FmsHfTuning
 from orchestrator.trainers.huggingface import HuggingFace
@@ -31,6 +32,7 @@ TRAINERS: Mapping[str, Trainer] = {
     "litgpt": LitGpt(),
     "thunder": Thunder(),
     "operators": Operators(),
+    "pytest_benchmark": PytestBenchmark(),
 }
 
 _REGISTRY = Registry(kind=Trainer, group="tunebench.trainers", ours=TRAINERS)

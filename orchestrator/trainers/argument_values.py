@@ -2,11 +2,11 @@
 
 The names and types are in `argument_types.json`. This file is made from four sources: TrainingArguments of transformers, the
 built-in trainer's own arguments, trl, and the configuration classes of common models. `tests/integration/test_values_table.py`
-writes the file and compares it with the installed packages. The names of older versions, of fms-hf-tuning and of Thunder are added
-to the file by hand. The built-in trainer accepts only known names and `model_config.NAME`. The NAME is not checked; it becomes a
-field of the model's configuration. The lists for trl, fms_hf_tuning and thunder may be incomplete, so for these trainers only an
-obvious typing error is a mistake. All remaining trainers accept any name. A user's script most likely passes its arguments to the
-Trainer, so a likely typing error gives a note.
+writes the file and compares it with the installed packages. The names of older versions, of fms-hf-tuning, Thunder and pytest-
+benchmark are added to the file by hand. The built-in trainer accepts only known names and `model_config.NAME`. The NAME is not
+checked; it becomes a field of the model's configuration. The lists for trl, fms_hf_tuning and thunder may be incomplete, so for
+these trainers only an obvious typing error is a mistake. All remaining trainers accept any name. A user's script most likely
+passes its arguments to the Trainer, so a likely typing error gives a note.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _OWN_NAMES = {
     "trl_dpo": ("trl_dpo", "earlier transformers"),
     "fms_hf_tuning": ("fms_hf_tuning", "trl", "earlier transformers"),
     "thunder": ("thunder",),
+    "pytest_benchmark": ("pytest_benchmark",),
 }
 # Trainers without the Trainer's arguments. Each has a part of the file with the types of its own arguments.
-_WITH_OWN_TYPES = ("thunder",)
+_WITH_OWN_TYPES = ("thunder", "pytest_benchmark")
 _SHORTEST_SLIP = 4  # any shorter name is one typing error away from `r` or another short name
 _SHORTEST_SLIP_IN_SCRIPT = 6  # a script may have its own `speed`, which is similar to the Trainer's `seed`
 

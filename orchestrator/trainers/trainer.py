@@ -34,7 +34,8 @@ class Trainer(Protocol):
     file. A trainer that sets `builds_models` can build the models named `config:NAME`, which are in no folder and on no hub. A
     trainer that works only on one `device` names it. `steps` says how a program without the instrument reports its steps.
     `variables` are environment variables of every run; those of the experiment override them. A
-    trainer without a model clears `needs_model`. `result` is the metric without which a run has no result.
+    trainer without a model clears `needs_model`. `result` is the metric without which a run has no result. A trainer that clears
+    `launched` starts as `PYTHON COMMAND…` in one process, without accelerate.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Trainer(Protocol):
     steps: StepSource | None = None
     needs_model: bool = True
     result: str = "train_runtime"
+    launched: bool = True
     variables: Mapping[str, str] = MappingProxyType({})
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:
@@ -65,6 +67,14 @@ class Trainer(Protocol):
     def metrics(self, run_dir: Path) -> list[Measurement]:
         """Return the numbers of an ended run from the run's folder. A number that cannot be read is left out or None."""
         ...
+
+    def benchmarks(self, run_dir: Path) -> Sequence[Mapping[str, Any]]:
+        """Return a row for each benchmark of an ended run: its `fullname`, `params` and metrics. Most trainers have none."""
+        return ()
+
+    def failure(self, run_dir: Path) -> str | None:
+        """Return why a run without a result failed, if the program's own files say it better than its log."""
+        return None
 
     def problem(self, experiment: Experiment) -> Reason | None:
         """Return the reason why the trainer would refuse this experiment on any machine, or None. The plan skips such a cell."""

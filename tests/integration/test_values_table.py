@@ -63,7 +63,7 @@ FAMILIES = (
     "starcoder2",
 )
 # Parts of the file that nothing installed here can tell: they are kept.
-KEPT = ("earlier transformers", "fms_hf_tuning", "thunder")
+KEPT = ("earlier transformers", "fms_hf_tuning", "thunder", "pytest_benchmark")
 
 
 def kind(annotation: typing.Any) -> str:

@@ -495,3 +495,15 @@ def test_a_run_that_fails_is_told_and_stops_nothing(folder: Path) -> None:
 
 
 # The file.
+
+
+def test_the_benchmarks_of_a_suite_run_together_as_often_as_one_of_them_needs(folder: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+
+    def benchmark(root: Path, name: str) -> Entry:
+        return replace(entry(root, runs=records()), id=f"{BASE.id}::{name}", label=name)
+
+    pairs = [Pair(label=name, base=benchmark(folder, name), new=benchmark(other, name)) for name in ("a", "b")]
+    found = [row(Verdict.INCONCLUSIVE, label=label, needs=needs) for label, needs in (("a", 1), ("b", 2))]
+    (contest,) = prepare(comparison(pairs, found), here=here).contests
+    assert [side.repeats for side in contest.sides] == [(4, 5), (4, 5)]

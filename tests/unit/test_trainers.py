@@ -29,6 +29,7 @@ def test_every_trainer_of_ours_is_a_trainer_of_its_name() -> None:
         "litgpt",
         "thunder",
         "operators",
+        "pytest_benchmark",
     )
     for name, trainer in trainers.TRAINERS.items():
         assert isinstance(trainer, Trainer)

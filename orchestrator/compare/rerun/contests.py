@@ -13,6 +13,7 @@ from orchestrator.compare.rerun.undecided import MOST_RUNS, Undecided, undecided
 from orchestrator.executors.slurm.site import Site
 from orchestrator.files.printable_text import shell_word
 from orchestrator.records import Device
+from orchestrator.records.experiment import experiment_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +48,7 @@ def prepare(
     open_pairs = undecided(comparison, runs=runs, max_runs=max_runs)
     for pair in open_pairs:
         warnings += [f"{pair.label:.200}: {sentence}" for sentence in _on_hopeless_rows(pair, max_runs)]
+    for pair in _of_experiments(open_pairs):
         if pair.runs is None:
             continue
         ready = []
@@ -58,6 +60,17 @@ def prepare(
                 ready.append(side)
         contests.append(Contest(label=pair.label, sides=tuple(ready)))
     return Prepared(contests=tuple(contests), open=len(open_pairs), warnings=tuple(warnings))
+
+
+def _of_experiments(pairs: Sequence[Undecided]) -> list[Undecided]:
+    """Return the pairs. Of the benchmarks of a suite, which run together, return the pair that needs the most runs."""
+    kept: dict[object, Undecided] = {}
+    for pair in pairs:
+        sides = [(side.folder, experiment_of(side.id)) if side.id else side.label for side in (pair.base, pair.new)]
+        known = kept.setdefault(tuple(sides), pair)
+        if (pair.runs or 0) > (known.runs or 0):
+            kept[tuple(sides)] = pair
+    return list(kept.values())
 
 
 def _on_hopeless_rows(pair: Undecided, max_runs: int) -> Iterator[str]:

@@ -27,7 +27,7 @@ from orchestrator.plan import placement
 from orchestrator.plan.forecast.assumed_machine import node_of
 from orchestrator.plan.identity import sources
 from orchestrator.records import Device, Experiment, JobState, RunRecord, Status
-from orchestrator.records.experiment import SAFE_ID
+from orchestrator.records.experiment import SAFE_ID, experiment_of
 from orchestrator.results import claims
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.store import Store
@@ -90,7 +90,9 @@ def readiness(
     if entry.folder is None or entry.id is None or not Path(entry.folder).is_absolute():
         return Refused(why="its numbers are not from a results folder of tunebench, so it cannot be run again")
     try:
-        return _readiness(entry.id, Path(entry.folder), runs=runs, seen=seen, ignore=ignore, here=here, site=site)
+        return _readiness(
+            experiment_of(entry.id), Path(entry.folder), runs=runs, seen=seen, ignore=ignore, here=here, site=site
+        )
     except (OrchestratorError, OSError) as error:
         return Refused(why=str(error))
 

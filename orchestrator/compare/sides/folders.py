@@ -22,6 +22,7 @@ from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, rows
 from orchestrator.results.table.rows import Row, Value
 from orchestrator.results.table.sources import reference_folder
+from orchestrator.results.table.sources.benchmarks import by_benchmark
 
 # The tables that a report writes next to each other, those that say most about the runs first.
 TABLES = ("raw_summary.csv", "benchmarks.csv", "devices.csv", "ranks.csv")
@@ -68,7 +69,7 @@ def _of_reference(place: Path) -> Path | None:
 
 
 def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tuple[list[Row], Origin]]:
-    """Yield the rows of each experiment. Implausible rows are left out and named in `warnings`."""
+    """Yield the rows of each experiment, or of each benchmark of a suite. Implausible rows are left out and named in `warnings`."""
     folder = str(place.absolute())
     warnings += contents.warnings
     if contents.removed:
@@ -86,8 +87,8 @@ def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tu
         read = {job.name for job, _, _ in ended}
         unread = (run.job for run in stored.runs if run.state is JobState.ENDED and run.job.name not in read)
         runs += [_unreadable(experiment, job) for job in unread]
-        origin = Origin(id=experiment.id, folder=folder, whole=True)
-        yield runs or [foreign_rows.sound(rows.of_plan(experiment, state))], origin
+        for group in by_benchmark(runs or [foreign_rows.sound(rows.of_plan(experiment, state))]):
+            yield group, Origin(id=str(group[0].facts["id"]), folder=folder, whole=True)
 
 
 def _with_more(row: Row, record: RunRecord, experiment: Experiment) -> Row:

@@ -11,12 +11,14 @@ side. Then this pair is not comparable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise, zip_longest
 from statistics import fmean
 
 from orchestrator.compare.comparison import Difference, Entry, Pair, Run, Side
 from orchestrator.compare.sides import environment, keys
 from orchestrator.errors import SelectionError, suggestion
+from orchestrator.records.experiment import OF_BENCHMARK
 
 # With this word in `ignore`, no difference of environment forbids a comparison.
 ALL = "all"
@@ -38,17 +40,38 @@ def pair(base: Side, new: Side, *, by: Sequence[str] = (), ignore: Sequence[str]
     Raise SelectionError for a name that no side has.
     """
     by = keys.named(by, (base.entries, new.entries))
-    entries = (*base.entries, *new.entries)
+    before, after = _by_benchmark(base.entries, new.entries), _by_benchmark(new.entries, base.entries)
+    entries = (*before, *after)
     allowed = {ALL, *environment.DISQUALIFYING, *(name for entry in entries for name in entry.environment)}
     for name in ignore:
         if name not in allowed:
             raise SelectionError(f"--ignore: the environment has no {name!r}{suggestion(name, allowed)}")
     place = {id(entry): number for number, entry in enumerate(entries)}
     matches = sorted(
-        _matches(base.entries, new.entries, by),
+        _matches(before, after, by),
         key=lambda match: place[id(match[0] if match[0] is not None else match[1])],
     )
     return tuple(_pair(match, ignore) for match in matches)
+
+
+def _by_benchmark(side: Sequence[Entry], other: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of a side. A suite without an ok run gets an entry for each benchmark that the other side has of it.
+
+    Without this, all benchmarks of a suite that failed would be missing, and the suite would be new.
+    """
+    known = [(entry, keys.distinctive(entry)) for entry in other if keys.FULLNAME in keys.cells(entry)]
+    found: list[Entry] = []
+    for entry in side:
+        own = keys.distinctive(entry) if known and not entry.runs else {keys.FULLNAME: ""}
+        alike = [] if keys.FULLNAME in own else [(one, cells) for one, cells in known if own.items() <= cells.items()]
+        found += [_like(entry, one, str(cells[keys.FULLNAME])) for one, cells in alike] or [entry]
+    return found
+
+
+def _like(suite: Entry, benchmark: Entry, fullname: str) -> Entry:
+    """Return the entry of a suite as that of one of its benchmarks."""
+    name = None if suite.id is None else f"{suite.id}{OF_BENCHMARK}{fullname}"
+    return replace(suite, id=name, key=benchmark.key, label=benchmark.label, arguments=benchmark.arguments)
 
 
 def _matches(base: Sequence[Entry], new: Sequence[Entry], by: Sequence[str]) -> Iterator[Match]:

@@ -21,6 +21,7 @@ _GROUPS = (
         operators.OPERATORS,
         trainer.FINAL,
         trainer.REPORTED,
+        trainer.ROUNDS,
         relative.RELATIVE,
         work.COMPARISON,
         memory.MEMORY,

@@ -116,6 +116,57 @@ FINAL = (
     ),
 )
 
+_rounds = partial(Metric, source="benchmarks.json, written by pytest-benchmark in the run")
+_round = partial(_rounds, unit="s", direction=Direction.LOWER, show=Show.SECONDS)
+
+ROUNDS = (
+    _round(
+        "round_time_s",
+        "round",
+        (
+            "Time of one call in a benchmark: the median of its rounds in a process. Over repeats: geometric mean. The record of a "
+            "run has the geometric mean of its benchmarks, too."
+        ),
+        by_ratio=True,
+        leaves_out="Imports, fixtures, calibration and warm-up. The rounds of one process are one value.",
+        where=Where.FIRST | Where.KEPT | Where.PAGE | Where.SPEED,
+        order=235,
+    ),
+    _rounds(
+        "round_time_spread",
+        "round spread",
+        "Typical factor between a process and the mean of round_time_s, minus 1: exp(standard deviation of the logs) − 1.",
+        source="experiments with two ok runs or more",
+        unit="share",
+        direction=Direction.LOWER,
+        show=Show.SHARE,
+        where=Where.FIRST | Where.PAGE,
+        order=236,
+    ),
+    _rounds(
+        "rounds",
+        "rounds",
+        "Number of rounds of a benchmark in a process.",
+        show=Show.COUNT,
+        where=Where.FIRST,
+        order=237,
+    ),
+    _round(
+        "round_iqr_s",
+        "round IQR",
+        "Distance between the quartiles of the rounds of a benchmark in a process.",
+        leaves_out="Differences between processes: see round_time_spread.",
+        where=Where.FILES,
+    ),
+    _rounds(
+        "benchmarks",
+        "benchmarks",
+        "Number of benchmarks that a run of the suite measured.",
+        show=Show.COUNT,
+        where=Where.FILES,
+    ),
+)
+
 REPORTED = (
     _reported(
         "reported_step_time_s",

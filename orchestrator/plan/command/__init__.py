@@ -69,6 +69,9 @@ def build_command(
         if experiment.num_gpus > 1 and "$" in "".join(words):
             words = [_literal(word) for word in words]
     env, cwd = environment(experiment, visible=visible, run_dir=run_dir), _working_folder(experiment, run_dir)
+    if not trainers.get(experiment.trainer).launched:
+        own = trainers.get(experiment.trainer).files(experiment, run_dir) if files else {}
+        return Command(argv=(python, *words), env=env, cwd=cwd, files=own)
     if experiment.custom is not None and experiment.custom.launcher == "none":
         return Command(argv=(*step_on_each_node(experiment), *words), env=env, cwd=cwd)
     launch: tuple[str, ...] = (python, "-m", "accelerate.commands.launch")

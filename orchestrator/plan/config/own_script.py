@@ -17,9 +17,10 @@ from orchestrator.errors import suggestion
 from orchestrator.plan.config.keys.scenario_keys import Scenario
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.records import Script, Text, as_items
+from orchestrator.trainers.external import pytest_benchmark
 from orchestrator.trainers.script import may_name_file
 
-TRAINER = "script"
+TRAINER, SUITE = "script", pytest_benchmark.NAME
 PYTHON = ("", ".py")
 
 Found = Iterator[tuple[YamlPath, str]]
@@ -49,6 +50,14 @@ def record(scenario: Scenario, folder: Path) -> Script:
     script, module = (words[0] if words else None for words in (scenario.script, scenario.module))
     words = (*scenario.script, *scenario.module)[1:]
     return Script(script=script, module=module, words=words, cwd=scenario.cwd, folder=str(folder))
+
+
+def of_suite(folder: Path) -> Script:
+    """Return the record of a suite of benchmarks, whose file differs between cells (`in_cell`).
+
+    Pytest starts in the scenario file's folder: the names of tests may depend on the folder in which it starts.
+    """
+    return Script(cwd="scenario", folder=str(folder))
 
 
 def missing(script: Script) -> Found:
@@ -92,12 +101,19 @@ def _missing_module(name: str, folder: Path) -> str | None:
 
 def in_cell(script: Script, arguments: Mapping[str, Text]) -> Script:
     """Return the script with the files that a cell's arguments name. Cells with the same files get the same object."""
+    if script.script is None and script.module is None:
+        return _with_file(script, pytest_benchmark.file_of(arguments))
     return _with_files(script, tuple(dict.fromkeys(text for _, text in files(script, arguments))))
 
 
 @lru_cache(maxsize=1024)
 def _with_files(script: Script, names: tuple[str, ...]) -> Script:
     return replace(script, files=names)
+
+
+@lru_cache(maxsize=1024)
+def _with_file(script: Script, file: str) -> Script:
+    return replace(script, script=file)
 
 
 def files(script: Script, arguments: Mapping[str, Text]) -> Iterator[tuple[str, str]]:

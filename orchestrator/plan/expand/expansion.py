@@ -143,9 +143,9 @@ class Expansion:
     @cached_property
     def stand_in(self) -> str | None:
         """The word that replaces the model's name if the user's own program runs without a model."""
-        if self.script is not None:
-            return self.script.name
-        return None if self.trainer.needs_model else "none"
+        if not self.trainer.needs_model:
+            return "none"
+        return self.script.name if self.script is not None else None
 
     @cached_property
     def axes(self) -> dict[str, tuple[Any, ...]]:
@@ -199,10 +199,13 @@ class Expansion:
 
     @cached_property
     def script(self) -> Script | None:
-        """The scenario's own script or module, which must exist."""
+        """The scenario's own script or module, which must exist; or its suite of benchmarks, whose file is in the cells."""
+        folder = resolved(self.suite.document.file.parent)
+        if self.trainer.name == own_script.SUITE:
+            return own_script.of_suite(folder)
         if self.trainer.name != own_script.TRAINER:
             return None
-        script = own_script.record(self.scenario, resolved(self.suite.document.file.parent))
+        script = own_script.record(self.scenario, folder)
         self._refuse(own_script.missing(script))
         return script
 

@@ -2,11 +2,12 @@
 
 The digests are part of the experiment's id.
 
-Only a script or a command of the user (trainers `script` and `custom`) has such files:
+Only a script, a suite or a command of the user (trainers `script`, `pytest_benchmark` and `custom`) has such files:
 
 - the script, and each file that a word of the command names. The name may also be in `--config=FILE`, in a list with commas, or in
   a line for a shell;
 - the files of the module that follows `-m`;
+- the Python files in a suite's folder, and the `conftest.py` next to a suite's file;
 - the modules that these Python files import from their own folder, from the scenario file's folder, or from a folder that `env:`
   puts into PYTHONPATH.
 
@@ -24,14 +25,16 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from orchestrator.files import content
 from orchestrator.plan.identity.imports import Imports, is_inside, run_as_module
-from orchestrator.records import Experiment
+from orchestrator.records import Experiment, Script
 from orchestrator.trainers.external.custom import Custom
+from orchestrator.trainers.external.pytest_benchmark import NAME as SUITE
 from orchestrator.trainers.instrumented import flags
 
 UNREADABLE = "unreadable"
@@ -60,7 +63,7 @@ class Sources:
         self._of_word = lru_cache(maxsize=2**16)(self._files_of_word)
 
     def of(self, experiment: Experiment) -> Mapping[str, str]:
-        """Return name → digest of each file, in the order of the command. Only trainers `script` and `custom` have such files.
+        """Return name → digest of each file, in the order of the command. Only trainers of the user's own files have any.
 
         Experiments with the same files get the same object.
         """
@@ -141,8 +144,24 @@ def _words(experiment: Experiment) -> Sequence[str]:
     script = experiment.script
     if script is None:
         return Custom().command(experiment, _RUN_DIR)
+    if experiment.trainer == SUITE:
+        return tuple(chain.from_iterable((_PYTHON_ITSELF, file) for file in _of_suite(script)))
     target = os.path.expanduser(script.script) if script.script is not None else script.module or ""
     return (_PYTHON_ITSELF if script.module is None else "-m", target, *script.words, *flags(experiment.arguments))
+
+
+def _of_suite(script: Script) -> Iterator[str]:
+    """Yield the Python files of a suite. Like pytest, leave out hidden folders and environments."""
+    if not os.path.isdir(script.path):
+        for path in (script.path, os.path.join(os.path.dirname(script.path), "conftest.py")):
+            yield os.path.relpath(path, script.folder)
+        return
+    for folder, inner, files in os.walk(script.path):
+        inner[:] = sorted(name for name in inner if not name.startswith((".", "__pycache__", "node_modules")))
+        inner[:] = [name for name in inner if not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))]
+        yield from (
+            os.path.relpath(os.path.join(folder, name), script.folder) for name in sorted(files) if name.endswith(".py")
+        )
 
 
 def _python_path(experiment: Experiment) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from orchestrator.results.table.aggregate import LOSS
 from orchestrator.results.table.baseline import (
     CALL_TIME,
     ENERGY,
+    ROUND_TIME,
     RUN_TIME,
     STEP_TIME,
     TRAINERS_SPEED,
@@ -44,6 +45,7 @@ _METRICS = {
     "train_samples_per_second": f"samples per second of the whole run, {_WARM_UP}",
     STEP_TIME: "the time of a step",
     CALL_TIME: "the time of a call",
+    ROUND_TIME: "the time of a round",
     RUN_TIME: f"the time of the whole run, {_WARM_UP}",
 }
 _WORDS = {1: "faster", 0: "without a difference", -1: "slower"}

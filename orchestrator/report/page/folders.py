@@ -22,6 +22,7 @@ from orchestrator.files.printable_text import printable
 from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact, secret_variables
 from orchestrator.records import RunFolder
+from orchestrator.records.experiment import experiment_of
 from orchestrator.report.logs import log_end
 
 MOST_FILES = 24
@@ -62,12 +63,14 @@ class Folders:
     def run_dir(self, results: str | None, experiment: str, name: str) -> Path | None:
         """Return the folder of a run; None if its results folder is unknown."""
         root = self.roots.get(results)
-        return None if root is None else root.joinpath("experiments", experiment, "runs", name)
+        return None if root is None else root.joinpath("experiments", experiment_of(experiment), "runs", name)
 
 
 def link(experiment: str, run: str, file: str = "") -> str:
     """Return a path relative to the page, as an escaped URL."""
-    return "/".join(["experiments", quote(experiment, safe=""), "runs", quote(run, safe=""), quote(file, safe="")])
+    return "/".join(
+        ["experiments", quote(experiment_of(experiment), safe=""), "runs", quote(run, safe=""), quote(file, safe="")]
+    )
 
 
 def files(run_dir: Path) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from orchestrator.results.table.rows import NO_FRAMEWORK, Value
 Cells = Mapping[str, Value]
 
 RATE, PER_GPU, LOSS, STEPS = "tokens_per_s", "tokens_per_s_per_gpu", "train_loss", "steps"
+ROUND, ROUND_SPREAD = "round_time_s", "round_time_spread"
 LOGGED, PLANNED, STOPPED = "logged_losses", "effective_max_steps", "stopped_early"
 WRONG, OTHER_LOSS, NOT_COMPARED = "faster but wrong", "other loss", "loss not compared"
 BY_RATIO = frozenset(metric.name for metric in METRICS.values() if metric.by_ratio)
@@ -69,6 +70,8 @@ class Cell:
 
 def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
     """Return the mean over several runs of a metric that is compared by ratios. Add its interval if INTERVALS names the metric."""
+    if name == ROUND and min(values) > 0:
+        return {name: mean(values, by_ratio=True), ROUND_SPREAD: intervals.mean_of_logs(values).spread}
     if name not in INTERVALS or min(values) <= 0:
         return {name: mean(values, by_ratio=True)}
     summary = intervals.mean_of_logs(values)

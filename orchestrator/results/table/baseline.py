@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 # The first speed that both experiments have is compared. Speeds of the whole run include warm-up and compilation, so they are
 # used only for a trainer that has no run with steps.
 TRAINERS_SPEED, STEP_TIME = "train_tokens_per_second", "step_time_s"
-RUN_TIME, CALL_TIME = "train_runtime", "call_time_s"
+RUN_TIME, CALL_TIME, ROUND_TIME = "train_runtime", "call_time_s", aggregate.ROUND
 STEADY_SPEEDS = ("real_tokens_per_s", "tokens_per_s", "samples_per_s", STEP_TIME)
-WHOLE_SPEEDS = (TRAINERS_SPEED, "train_samples_per_second", RUN_TIME, CALL_TIME)
-TIMES = (STEP_TIME, RUN_TIME, CALL_TIME)
+WHOLE_SPEEDS = (TRAINERS_SPEED, "train_samples_per_second", RUN_TIME, CALL_TIME, ROUND_TIME)
+TIMES = (STEP_TIME, RUN_TIME, CALL_TIME, ROUND_TIME)
 ENERGY = "energy_per_real_token_j"
 # Patterns of arguments that change the work of a step, a sample or a run. Each comes with the speeds that have no meaning if such
 # an argument differs.
@@ -38,6 +38,7 @@ _OTHER_WORK = (
     ("len|seq|token|pack", ("samples_per_s", "train_samples_per_second", *TIMES)),
     ("step|epoch", (RUN_TIME,)),
     ("operator|shape|equation|direction|rank", (CALL_TIME,)),
+    ("fullname|group", (ROUND_TIME,)),
 )
 # Arguments that do not change what is learned: a different loss then shows a mistake. Other arguments may change the loss.
 _LEARN_ALIKE = (

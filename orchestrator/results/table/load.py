@@ -30,6 +30,7 @@ from orchestrator.results.table.column_types import frame_of
 from orchestrator.results.table.references import Reference
 from orchestrator.results.table.rows import Row, Value
 from orchestrator.results.table.sources import csv_file, reference_folder
+from orchestrator.results.table.sources.benchmarks import by_benchmark
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,7 +185,8 @@ def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
     is_cold = [record.repeat not in kept and record is last[record.repeat] for _, record, _ in ended]
     found = [_as_cold(row) if cold else row for (_, _, row), cold in zip(ended, is_cold, strict=True)]
     found = found or [foreign_rows.sound(rows.of_plan(stored.experiment, state))]
-    return [replace(row, shortfall=shortfall(stored)) for row in found]
+    short = shortfall(stored)
+    return [replace(row, shortfall=short) for rows_of_one in by_benchmark(found) for row in rows_of_one]
 
 
 def _as_cold(row: Row) -> Row:

@@ -35,9 +35,10 @@ class Row:
     """One run of an experiment, or an experiment without a run (its `outcome` then has only the state).
 
     The keys of the first four parts differ, so that all of them can be columns of one row. `ranks` has a row for each training
-    process, `devices` a row for each GPU. `baseline` maps an axis to the reference value that the experiment is compared with.
-    `given` maps the column of an argument to its value, because a list and a text may have the same cell. It is empty for a row of
-    a file that has only cells. `shortfall` is that of the experiment (`due_runs.shortfall`).
+    process, `devices` a row for each GPU, `benchmarks` a row for each benchmark of a suite, as the record has it. `baseline`
+    maps an axis to the reference value that the experiment is compared with. `given` maps the column of an argument to its
+    value, because a list and a text may have the same cell. It is empty for a row of a file that has only cells. `shortfall` is
+    that of the experiment (`due_runs.shortfall`).
     """
 
     facts: Mapping[str, Value]
@@ -46,6 +47,7 @@ class Row:
     measured: Mapping[str, Value] = field(default_factory=dict)
     ranks: tuple[Mapping[str, Value], ...] = ()
     devices: tuple[Mapping[str, Value], ...] = ()
+    benchmarks: tuple[Mapping[str, Any], ...] = ()
     warnings: tuple[Caveat, ...] = ()
     baseline: Mapping[str, Text | None] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -66,6 +68,7 @@ def of_run(experiment: Experiment, record: RunRecord) -> Row:
         measured=_apart(_measured(record), taken={**facts, **arguments}),
         ranks=_cells_of(record.ranks),
         devices=_cells_of(record.devices),
+        benchmarks=record.benchmarks,
         warnings=record.warnings,
         baseline=experiment.baseline,
         sources=experiment.sources,

@@ -1,0 +1,80 @@
+"""Runs of the trainer `pytest_benchmark`: real processes of pytest, one that ends well and others that fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from factories.results import experiment
+from test_reported_steps import carried_out, values
+
+from orchestrator.records import Experiment, RunRecord, Script, Status
+
+pytest.importorskip("pytest_benchmark")
+
+SUITE = """
+import os
+import pytest
+
+@pytest.mark.parametrize("n", [10, 20])
+def test_sum(benchmark, n):
+    benchmark(sum, range(n))
+
+def test_wrong(benchmark):
+    assert benchmark(len, "a") == 2, "the length is wrong"
+
+def test_plain():
+    raise AssertionError("it has no benchmark, so it does not run")
+"""
+
+
+def suite(folder: Path, text: str = SUITE, **arguments: str) -> Experiment:
+    (folder / "bench.py").write_text(text)
+    return experiment(
+        trainer="pytest_benchmark",
+        model="none",
+        script=Script(script="bench.py", cwd="scenario", folder=str(folder)),
+        arguments={"path": "bench.py", "benchmark_max_time": "0.01", "benchmark_min_rounds": "3", **arguments},
+    )
+
+
+def cause(record: RunRecord) -> str:
+    assert record.status is Status.FAILED
+    return f"{record.kind}: {record.cause}"
+
+
+def test_a_run_has_its_benchmarks_and_all_rounds(tmp_path: Path) -> None:
+    run_dir, record = carried_out(tmp_path, suite(tmp_path, keyword="sum"))
+    assert record.status is Status.OK, record.tail
+    assert [row["fullname"] for row in record.benchmarks] == ["bench.py::test_sum[10]", "bench.py::test_sum[20]"]
+    assert [row["params"] for row in record.benchmarks] == [{"n": 10}, {"n": 20}]
+    written = json.loads((run_dir / "benchmarks.json").read_text())["benchmarks"]
+    for row, benchmark in zip(record.benchmarks, written, strict=True):
+        assert 0 < row["round_time_s"] == benchmark["stats"]["median"] < 1
+        assert row["rounds"] == len(benchmark["stats"]["data"]) >= 3
+    assert values(record)["benchmarks"] == 2 and 0 < values(record)["round_time_s"] < 1
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["bench.py", "results"]
+
+
+def test_a_failing_test_fails_the_run_and_is_named(tmp_path: Path) -> None:
+    _, record = carried_out(tmp_path, suite(tmp_path))
+    assert cause(record).startswith("test_failed: bench.py::test_wrong: AssertionError: the length is wrong")
+
+
+def test_a_package_that_a_suite_needs_is_named(tmp_path: Path) -> None:
+    _, record = carried_out(tmp_path, suite(tmp_path, "import nothing_like_it\n"))
+    assert cause(record) == "import_error: bench.py: ModuleNotFoundError: No module named 'nothing_like_it'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "counts"), [({"keyword": "gone"}, "4 deselected"), ({"keyword": "plain"}, "1 skipped")]
+)
+def test_a_run_without_a_benchmark_fails(tmp_path: Path, arguments: dict[str, str], counts: str) -> None:
+    _, record = carried_out(tmp_path, suite(tmp_path, **arguments))
+    assert cause(record).startswith(f"test_failed: pytest ran no benchmark ({counts}")
+
+
+def test_an_option_that_pytest_does_not_know_fails_in_its_own_words(tmp_path: Path) -> None:
+    _, record = carried_out(tmp_path, suite(tmp_path, no_such_option="1"))
+    assert "unrecognized arguments: --no-such-option=1" in cause(record)
