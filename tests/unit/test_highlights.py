@@ -663,3 +663,19 @@ def test_time_of_the_gpus_that_measured_nothing_is_told() -> None:
     steady = Made(runs=[{"tokens_per_s": 1.0, "steady_s": wall / 4}])
     (text,) = [text for text in gains(steady, unsteady) if "measured nothing" in text]
     assert f" of {wall / 3600:.2g} GPU-hours of runs with a steady state; " in text
+
+
+def test_operators_whose_calls_wait_for_the_host_are_told_the_idlest_first() -> None:
+    def told(*shares: float) -> list[str]:
+        frameworks = ("ddp", "liger", "fsdp")
+        made = [
+            Made(framework=name, runs=[{"tokens_per_s": 1.0, "device_busy_share": share}])
+            for name, share in zip(frameworks, shares, strict=False)
+        ]
+        return [text for text in gains(*made) if "host-bound" in text]
+
+    assert told(0.5, 0.9) == []
+    (text,) = told(0.3, 0.1, 0.7)
+    assert text.startswith("2 experiments are host-bound: the device computes for less than half of a call (liger")
+    assert text.index("10 %") < text.index("30 %") and "70 %" not in text
+    assert told(0.3)[0].startswith("1 experiment is host-bound")

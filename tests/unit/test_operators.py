@@ -53,6 +53,19 @@ def test_an_operator_is_as_exact_as_its_type_and_its_time_is_above_0(name: str) 
             assert found["bytes_per_call"] > 0
 
 
+def test_the_backward_pass_of_a_compiler_may_be_repeated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def product(x, weight):\n    return x @ weight.T\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = measured(*words_of("linear"), "--direction", "backward", "--implementation", "mine:product")
+    assert found["relative_error"] < 1e-5
+    assert not torch._functorch.config.donated_buffer
+
+
+@pytest.mark.parametrize(("call_s", "calls"), [(1e-6, 100), (0.01, 20), (0.165, 1), (30.0, 1)])
+def test_a_block_of_calls_ends_soon(call_s: float, calls: int) -> None:
+    assert pytest.importorskip("timing").fitting(100, call_s, 0.2) == calls
+
+
 def test_fewer_bits_have_a_larger_error() -> None:
     exact = measured(*words_of("linear"))["relative_error"]
     assert 100 * exact < measured(*words_of("linear"), "--dtype", "bfloat16")["relative_error"] < 0.02
@@ -154,6 +167,7 @@ def test_numbers_come_from_the_file_and_missing_ones_have_its_reason(tmp_path: P
     assert found["call_time_s"].value == 2e-3
     assert found["operator_tflops_per_s"].value == pytest.approx(4.0)
     assert found["operator_bytes_per_s"].value == pytest.approx(8e9)
+    assert found["device_busy_share"].value == pytest.approx(0.5)
     assert (found["max_error"].value, found["max_error"].why_missing) == (None, "too large")
 
 

@@ -57,6 +57,14 @@ OPERATORS = (
         where=Where.TABLES,
         one_run_effect=0.5,
     ),
+    _one(
+        "device_busy_share",
+        "device busy",
+        "Device time ÷ time of a call. A small share means that the call waits for the host.",
+        direction=Direction.HIGHER,
+        show=Show.SHARE,
+        where=Where.TABLES | Where.PAGE,
+    ),
     _one("launches_per_call", "launches", "Number of kernels and copies that one call launches.", show=Show.NUMBER),
     _one(
         "operator_tflops_per_s",

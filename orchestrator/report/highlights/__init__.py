@@ -15,6 +15,7 @@ from orchestrator.report.highlights.failures import failures
 from orchestrator.report.highlights.gains import chosen_references, gains
 from orchestrator.report.highlights.gpu_time import gpu_time
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, known_of
+from orchestrator.report.highlights.host_bound import host_bound
 from orchestrator.report.highlights.scaling import dips, scaling
 from orchestrator.report.highlights.warnings import warnings
 from orchestrator.results.table.baseline import pairs_of
@@ -33,6 +34,7 @@ def highlights(table: ResultsTable) -> tuple[Highlight, ...]:
         *scaling(known),
         *dips(known),
         *gpu_time(known),
+        *host_bound(known),
         *chosen_references(known, against),
         *warnings(known),
         *failures(known),

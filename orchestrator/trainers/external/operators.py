@@ -89,7 +89,7 @@ class Operators(Trainer):
             return _missing(f"{RESULTS} cannot be read: {reading.reason(error).partition(':')[0]}")
         if not isinstance(written, Mapping):
             return _missing(f"{RESULTS} has no JSON object")
-        return [*(_measurement(name, written) for name in _NUMBERS), *_rates(written)]
+        return [*(_measurement(name, written) for name in _NUMBERS), *_rates(written), *_busy(written)]
 
 
 def _missing(why: str) -> list[Measurement]:
@@ -115,6 +115,14 @@ def _rates(written: Mapping[str, Any]) -> list[Measurement]:
         for name, (amount, unit) in rates.items()
         if amount and seconds
     ]
+
+
+def _busy(written: Mapping[str, Any]) -> list[Measurement]:
+    """Return the share of a call in which the device computes. Kernels of several streams may overlap, so it may be above 1."""
+    device, call = finite(written.get("device_time_s")), finite(written.get("call_time_s"))
+    if not device or not call:
+        return []
+    return [Measurement(name="device_busy_share", value=device / call, source=RESULTS)]
 
 
 def _wrong(experiment: Experiment) -> str | None:

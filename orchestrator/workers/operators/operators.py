@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import json
 import math
 import os
@@ -31,8 +32,6 @@ DIRECTIONS = (FORWARD, BACKWARD, BOTH)
 WARM, COLD = "warm", "cold"
 # Calls before anything is measured, after the first one.
 WARM_UP = 5
-# Calls that the profiler sees.
-PROFILED = 20
 # Cold calls use copies of the tensors which together are larger than the last cache by this factor.
 TIMES_CACHE, CPU_CACHE_BYTES, MOST_COPIES = 4, 64 * 2**20, 512
 ON_CPU = "a CPU computes on the host"
@@ -104,14 +103,21 @@ def work(setting: Setting, make: Copies, direction: str) -> Dict[str, Optional[f
 
 
 def peak_memory(function: implementations.Call, make: Copies, direction: str, device: str) -> Dict[str, Any]:
-    """Return the largest memory of tensors while one call makes its inputs and computes, in bytes."""
+    """Return the largest memory of tensors while one call makes its inputs and computes, in bytes.
+
+    Gradients are kept in the inputs, as a training keeps those of weights. The working memory of cuBLAS is counted if it is used.
+    """
     if device == "cpu":
         return {"peak_allocated_bytes": None, "memory_missing": ON_CPU}
     timing.wait()
     torch.cuda.empty_cache()
+    getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    _once(function, make(), direction)
+    tensors = make()
+    outputs = calls.results(function(**tensors))
+    if direction != FORWARD:
+        torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])
     timing.wait()
     return {"peak_allocated_bytes": torch.cuda.max_memory_allocated() - before}
 
@@ -138,15 +144,17 @@ def times(call: Callable[[], Any], *, least_s: float, device: str, together: boo
     for _ in range(WARM_UP):
         call()
     timing.wait()
+    found: Dict[str, Any] = timing.in_blocks(call) if together else timing.total(call, least_s=least_s)
     if device == "cpu":
-        found: Dict[str, Any] = timing.total(call, least_s=least_s) if not together else timing.in_blocks(call)
         return {**found, "host_time_s": found["call_time_s"], "device_time_s": None, "device_missing": ON_CPU}
-    found = dict(timing.device(call, calls=PROFILED))
-    if together:
-        return {**found, **timing.in_blocks(call), "host_time_s": timing.host(call, launches=1, least_s=0.0)}
-    found |= timing.total(call, least_s=least_s)
-    found["host_time_s"] = timing.host(call, launches=found["launches_per_call"], least_s=least_s)
-    found["device_span_s"] = timing.behind_sleep(call, calls=PROFILED, host_s=found["host_time_s"])
+    if together:  # each process has its own times, so they must not decide the number of calls
+        return {**found, **timing.device(call), "host_time_s": timing.host(call, calls=1)}
+    call_s = found["call_time_s"]
+    found |= timing.device(call, calls=timing.fitting(timing.PROFILED, call_s, timing.MOST_PROFILED_S))
+    launched = int(timing.MOST_LAUNCHES / max(found["launches_per_call"], 1))
+    most = min(timing.MOST_CALLS_OF_BLOCK, launched)
+    found["host_time_s"] = timing.host(call, calls=timing.fitting(most, call_s, timing.MOST_BLOCK_S), least_s=least_s)
+    found["device_span_s"] = timing.behind_sleep(call, host_s=found["host_time_s"])
     return found
 
 
@@ -154,7 +162,8 @@ def measure(given: argparse.Namespace, device: str) -> Dict[str, Any]:
     setting = setting_of(given, device)
     direction = given.direction or (FORWARD if setting.operator in FORWARD_ONLY else BOTH)
     if direction == BACKWARD and given.implementation != "eager":
-        torch._functorch.config.donated_buffer = False  # the backward pass is repeated, so its inputs must survive
+        # The backward pass is repeated, so its inputs must survive.
+        importlib.import_module("torch._functorch.config").donated_buffer = False  # type: ignore[attr-defined]
     make = _maker(setting)
     plain_work = work(setting, make, direction)
     build = functools.partial(implementations.build, given.implementation, setting)

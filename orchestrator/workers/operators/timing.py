@@ -19,6 +19,10 @@ import torch
 # CUDA's launch queue has about 1,024 places. Beyond them, the host waits for the device.
 MOST_LAUNCHES = 800
 MOST_CALLS_OF_BLOCK, LEAST_BLOCKS, MOST_BLOCKS = 100, 11, 101
+# The device works on a block for at most this time, except for a single call that takes longer.
+MOST_BLOCK_S = 0.2
+# The profiler sees so many calls, or fewer if they take longer.
+PROFILED, MOST_PROFILED_S = 20, 1.0
 # A GPU's clock makes at most about this number of cycles per second.
 CYCLES_PER_S = 2.0e9
 MOST_SLEEP_S = 0.5
@@ -71,9 +75,13 @@ def in_blocks(call: Work) -> Dict[str, float]:
     return {"call_time_s": statistics.median(blocks), **spread}
 
 
-def host(call: Work, *, launches: float, least_s: float) -> float:
-    """Return the median time that the host needs to launch a call, in seconds."""
-    calls = max(1, min(MOST_CALLS_OF_BLOCK, int(MOST_LAUNCHES / max(launches, 1))))
+def fitting(most: int, call_s: float, within_s: float) -> int:
+    """Return the number of calls that take at most `within_s` seconds: `most` or fewer, and at least one."""
+    return max(1, min(most, int(within_s / call_s)))
+
+
+def host(call: Work, *, calls: int, least_s: float = 0.0) -> float:
+    """Return the median time that the host needs to launch a call, in seconds, from blocks of so many calls."""
     blocks: List[float] = []
     until = time.perf_counter() + least_s
     while len(blocks) < LEAST_BLOCKS or (time.perf_counter() < until and len(blocks) < MOST_BLOCKS):
@@ -86,7 +94,7 @@ def host(call: Work, *, launches: float, least_s: float) -> float:
     return statistics.median(blocks)
 
 
-def device(call: Work, *, calls: int) -> Dict[str, float]:
+def device(call: Work, *, calls: int = PROFILED) -> Dict[str, float]:
     """Return the kernels' time of a call by the profiler, in seconds, and the number of launches of a call."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
@@ -105,7 +113,7 @@ def device(call: Work, *, calls: int) -> Dict[str, float]:
     return {"device_time_s": spent / calls, "launches_per_call": len(kernels) / calls}
 
 
-def behind_sleep(call: Work, *, calls: int, host_s: float) -> Optional[float]:
+def behind_sleep(call: Work, *, host_s: float, calls: int = PROFILED) -> Optional[float]:
     """Return the time of a call on the device by events, in seconds. Return None if the device can't sleep for long enough.
 
     The device sleeps while the host launches, so kernels follow each other as closely as the device can start them.
