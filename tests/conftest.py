@@ -66,7 +66,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
     """`in_process("plan", …, width=100)`: the command in this process, in a folder of its own: exit code, stdout, stderr."""
     from orchestrator import cli
-    from orchestrator.cli import console
+    from orchestrator.cli.terminal import console
 
     monkeypatch.chdir(tmp_path)
 

@@ -19,9 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli import streams
 from orchestrator.cli.compare import compare
-from orchestrator.cli.console import err, say, tell
 from orchestrator.cli.doctor_monitor import doctor, monitor, probe_node, run_array, run_one, site
 from orchestrator.cli.environments import env
 from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
@@ -29,6 +27,8 @@ from orchestrator.cli.history_rerun_bisect import bisect, history, rerun
 from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.report_show_status import bundle, cancel, export, report, show, status
 from orchestrator.cli.schema_init_list import init, list_names, schema
+from orchestrator.cli.terminal import streams
+from orchestrator.cli.terminal.console import err, say, tell
 from orchestrator.errors import REMEDIES, OrchestratorError, remedy
 from orchestrator.files.package import PACKAGE, has_changed
 from orchestrator.files.printable_text import one_line

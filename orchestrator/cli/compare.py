@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from orchestrator.cli.console import out, print_raw, say, tell, tell_warnings, words
 from orchestrator.cli.options import By, takes
+from orchestrator.cli.terminal.console import out, print_raw, say, tell, tell_warnings, words
 from orchestrator.errors import SelectionError
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from orchestrator.cli import options, streams
-from orchestrator.cli.console import out, print_raw, tell
+from orchestrator.cli import options
+from orchestrator.cli.terminal import streams
+from orchestrator.cli.terminal.console import out, print_raw, tell
 from orchestrator.errors import SelectionError
 
 if TYPE_CHECKING:

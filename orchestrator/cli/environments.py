@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.console import print_raw, say, tell
 from orchestrator.cli.help import Actions, Command, examples
 from orchestrator.cli.schema_init_list import print_rows
+from orchestrator.cli.terminal.console import print_raw, say, tell
 from orchestrator.errors import BuildError, OrchestratorError, SelectionError, suggestion
 from orchestrator.records.environment import EnvironmentRequest
 

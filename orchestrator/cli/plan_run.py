@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from orchestrator.cli.console import confirm, err, out, print_raw, say, tell, words
 from orchestrator.cli.options import MONITORS_OF, RESULTS, PlanOptions, RunOptions, SuiteOptions, takes
 from orchestrator.cli.report_show_status import write_report
+from orchestrator.cli.terminal.console import confirm, err, out, print_raw, say, tell, words
 from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import counted
 from orchestrator.report.format import Format

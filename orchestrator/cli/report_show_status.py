@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from orchestrator.cli import options, streams
-from orchestrator.cli.console import out, print_raw, say, tell, tell_warnings, words
+from orchestrator.cli import options
 from orchestrator.cli.options import ReportOptions, takes
+from orchestrator.cli.terminal import streams
+from orchestrator.cli.terminal.console import out, print_raw, say, tell, tell_warnings, words
 from orchestrator.errors import OrchestratorError
 from orchestrator.report.format import Format
 

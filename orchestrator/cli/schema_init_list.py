@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli.console import out, print_raw, say, tell
 from orchestrator.cli.options import AsJson
+from orchestrator.cli.terminal.console import out, print_raw, say, tell
 from orchestrator.errors import ConfigError, Problem
 
 Rows = list[dict[str, Any]]

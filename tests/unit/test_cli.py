@@ -25,7 +25,8 @@ import tunebench
 from orchestrator import cli
 from orchestrator.campaign import steps, way
 from orchestrator.campaign.loop import Summary
-from orchestrator.cli import console, help
+from orchestrator.cli import help
+from orchestrator.cli.terminal import console
 from orchestrator.errors import SelectionError
 from orchestrator.machine.provenance import Machine
 from orchestrator.plan.config import load_suite, schema_text

@@ -20,7 +20,7 @@ from orchestrator.files.printable_text import printable
 from orchestrator.files.redaction import redact_values, secret_variables
 
 if TYPE_CHECKING:
-    from orchestrator.cli.output import Output
+    from orchestrator.cli.terminal.output import Output
 
 
 _MOST_ALIKE = 3
@@ -29,7 +29,7 @@ _MOST_ALIKE = 3
 @cache
 def out() -> Output:
     """Return the console on stdout. rich is imported inside the function, because `--help` does not need it."""
-    from orchestrator.cli.output import Output
+    from orchestrator.cli.terminal.output import Output
 
     return Output()
 
@@ -37,7 +37,7 @@ def out() -> Output:
 @cache
 def err() -> Output:
     """Return the console on stderr."""
-    from orchestrator.cli.output import Output
+    from orchestrator.cli.terminal.output import Output
 
     return Output(stderr=True)
 

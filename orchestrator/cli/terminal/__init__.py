@@ -1,0 +1,1 @@
+"""The terminal: consoles that mask secrets, the question before a long campaign, and the standard streams."""
