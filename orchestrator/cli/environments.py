@@ -16,6 +16,7 @@ from orchestrator.cli.help import Actions, Command, examples
 from orchestrator.cli.schema_init_list import print_rows
 from orchestrator.cli.terminal.console import print_raw, say, tell
 from orchestrator.errors import BuildError, OrchestratorError, SelectionError, suggestion
+from orchestrator.files.redaction import masker
 from orchestrator.records.environment import EnvironmentRequest
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def list_environments(as_json: options.AsJson = False) -> None:
     if as_json:
         import json
 
-        print_raw([json.dumps([_as_json(entry) for entry in found], indent=2) + "\n"])
+        print_raw([json.dumps(masker()([_as_json(entry) for entry in found]), indent=2) + "\n"])
     elif found:
         print_rows([_as_row(entry) for entry in found])
     else:

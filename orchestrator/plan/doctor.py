@@ -22,6 +22,7 @@ from rich.text import Text
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.files.cache import cache_folder
+from orchestrator.files.redaction import masker
 from orchestrator.machine import cgroup
 from orchestrator.machine.process import capture
 from orchestrator.machine.provenance import python_version, this_machine
@@ -208,7 +209,7 @@ def _hub() -> Iterator[Finding]:
 
 def as_json(findings: list[Finding]) -> str:
     """Return the findings as one JSON list."""
-    return json.dumps([asdict(finding) for finding in findings], indent=2) + "\n"
+    return json.dumps(masker()([asdict(finding) for finding in findings]), indent=2) + "\n"
 
 
 def as_table(findings: list[Finding]) -> Table:

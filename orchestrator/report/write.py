@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.errors import ResultsError, SelectionError, suggestion
 from orchestrator.files.reading import resolved
+from orchestrator.files.redaction import redact
 from orchestrator.report.format import Format
 from orchestrator.results import folder as results_folder
 from orchestrator.results.store import Store
@@ -228,6 +229,6 @@ def _aside(output: Path, folders: Sequence[Path]) -> Write:
     if results_folder.read_ours(output / MARKER) is None:
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise ResultsError(f"--output {output}: the folder has other files; name a new or an empty folder")
-        mark = {"tool": results_folder.TOOL, "report_of": [str(resolved(folder)) for folder in folders]}
+        mark = {"tool": results_folder.TOOL, "report_of": [redact(str(resolved(folder))) for folder in folders]}
         results_folder.write_into(output, MARKER, json.dumps(mark, indent=2) + "\n")
     return partial(results_folder.write_into, output)

@@ -112,7 +112,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def drawn_charts(table: ResultsTable, root: Path) -> dict[str, Chart]:
     known, ended = chart_data.read(table, most=100), runs.read(table.runs)
-    made = all_charts.charts(table, known, ended, Folders.of([root], []), capacities={})
+    made = all_charts.charts(table, known, ended, Folders.of([root]), capacities={})
     return {chart.id: chart for chart in made if isinstance(chart, Chart)}
 
 

@@ -675,7 +675,7 @@ def test_only_files_of_ours_are_linked(tmp_path: Path) -> None:
 
 
 def test_rows_that_ended_badly_get_the_room_first(table: ResultsTable, campaign: Path) -> None:
-    ended_runs, places = runs.read(table.runs), folders.Folders.of([campaign], [])
+    ended_runs, places = runs.read(table.runs), folders.Folders.of([campaign])
     found = table_data.of(table, ended_runs, places, detail_bytes=1500)
     with_command = [
         id for id, detail in zip(found.data["ids"], found.data["details"], strict=True) if "command" in detail
@@ -690,7 +690,7 @@ def test_a_table_that_is_too_long_is_cut_and_says_so(
     table: ResultsTable, campaign: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_data, "MOST_ROWS", 7)
-    found = table_data.of(table, {}, folders.Folders.of([campaign], []), detail_bytes=0)
+    found = table_data.of(table, {}, folders.Folders.of([campaign]), detail_bytes=0)
     assert found.data["rows"] == len(found.data["ids"]) == len(found.data["details"]) == 7
     assert all(len(column["raw" if "raw" in column else "at"]) == 7 for column in found.data["columns"])
     assert "room for 7 of 24 rows" in found.notes[0]

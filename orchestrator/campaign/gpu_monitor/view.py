@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.campaign.gpu_monitor.readings import Process, Reading, Seen, View
+from orchestrator.files.redaction import masker
 from orchestrator.measure.metrics import DASH
 
 # From this terminal width on, the table has a column for processes. On narrower terminals, each process has a line below the table.
@@ -20,7 +21,7 @@ WIDE = 130
 
 def as_json(view: View) -> str:
     """Return one line of JSON. Names include units; shares are between 0 and 1."""
-    return json.dumps(asdict(view)) + "\n"
+    return json.dumps(masker()(asdict(view))) + "\n"
 
 
 def follow(shown: Iterable[View], console: Console) -> None:

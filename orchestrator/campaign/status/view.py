@@ -21,6 +21,7 @@ from orchestrator.campaign.status.activity import Activity
 from orchestrator.campaign.status.campaign import CampaignStatus
 from orchestrator.campaign.status.experiment import ExperimentStatus, RepeatState, RepeatStatus
 from orchestrator.files.printable_text import escaped, printable
+from orchestrator.files.redaction import masker
 from orchestrator.measure.metrics import Show
 from orchestrator.measure.metrics import show as show_number
 from orchestrator.measure.metrics.shown import text
@@ -56,7 +57,7 @@ def as_json(status: CampaignStatus) -> str:
         "warnings": list(status.warnings),
         "queue": list(status.queue),
     }
-    return escaped(json.dumps(document, indent=1)) + "\n"
+    return escaped(json.dumps(masker()(document), indent=1)) + "\n"
 
 
 def _experiment(status: ExperimentStatus) -> dict[str, Any]:

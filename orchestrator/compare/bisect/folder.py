@@ -13,6 +13,7 @@ from pathlib import Path
 
 from orchestrator.errors import ResultsError, remedy
 from orchestrator.files import writing
+from orchestrator.files.redaction import masker
 from orchestrator.results.folder import TOOL, read_ours
 
 FILE, WORKTREES, PAGE = "bisect.json", "worktrees", "comparison.html"
@@ -24,13 +25,14 @@ def opened(root: Path, searched: Mapping[str, str]) -> Iterator[None]:
 
     Raise ResultsError if the folder has other content, or is used by another call.
     """
+    searched = masker()(dict(searched))
     try:
         root.mkdir(parents=True, exist_ok=True)
         if not (root / FILE).exists():
             if any(root.iterdir()):
                 raise ResultsError(f"{root}: the folder has other content; name a new folder with --results")
             writing.place_once(root / ".gitignore", "*\n")  # often the folder is inside the repository that is searched
-            writing.place_once(root / FILE, json.dumps({"tool": TOOL, "bisect": dict(searched)}, indent=2) + "\n")
+            writing.place_once(root / FILE, json.dumps({"tool": TOOL, "bisect": searched}, indent=2) + "\n")
         with (root / FILE).open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,6 +12,7 @@ from orchestrator.compare.bisect.checkout import Candidate
 from orchestrator.compare.bisect.search import Decision, Found
 from orchestrator.compare.view import wording
 from orchestrator.files.printable_text import counted
+from orchestrator.files.redaction import masker
 from orchestrator.measure import intervals
 from orchestrator.measure.intervals import Ratio
 from orchestrator.measure.metrics import show
@@ -108,7 +109,7 @@ class Words:
             "gpu_hours": gpu_hours,
             "page": page,
         }
-        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(masker()(document), indent=1, ensure_ascii=False) + "\n"
 
     def _candidate(self, place: int) -> dict[str, Any]:
         one = self.candidates[place]

@@ -21,7 +21,7 @@ from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.printable_text import counted
 from orchestrator.files.reading import Unreadable
-from orchestrator.files.redaction import redact
+from orchestrator.files.redaction import Redactor, redact_cells, redactor
 from orchestrator.records import Device, Status
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results import gc_pause
@@ -74,13 +74,37 @@ def _opened(places: Sequence[Path]) -> list[Place | Side]:
 
 def _side(opened: Sequence[Place | Side], cells: frozenset[tuple[str, Value]], by: Sequence[str]) -> Side:
     read = [experiments.side(place, cells) if isinstance(place, Place) else place for place in opened]
-    sides = [replace(side, name=redact(side.name)) for side in read]
+    masked = redactor()
+    sides = [_without_secrets(side, masked) for side in read]
     entries = _pooled([side.entries for side in sides])
     keyed, alike = _keyed(entries, keys.named(by, [entries]))
     name = ", ".join(side.name for side in sides)
     warnings = [f"{side.name}: {warning}" for side in sides for warning in _bounded(side.warnings)]
     warnings += [f"{name}: {warning}" for warning in (*_copied(sides, entries), *alike, *_mixed(entries))]
     return Side(name=name, entries=keyed, warnings=tuple(warnings))
+
+
+def _without_secrets(side: Side, masked: Redactor) -> Side:
+    """Return the side with masked secrets in its texts, which comparisons and histories write into files."""
+    return replace(
+        side,
+        name=masked(side.name),
+        entries=tuple(_entry_without_secrets(entry, masked) for entry in side.entries),
+        warnings=tuple(map(masked, side.warnings)),
+    )
+
+
+def _entry_without_secrets(entry: Entry, masked: Redactor) -> Entry:
+    """Return the entry with masked secrets. An id that is masked names nothing, so the entry then has none."""
+    return replace(
+        entry,
+        key=redact_cells(entry.key, masked),
+        arguments=redact_cells(entry.arguments, masked),
+        environment=redact_cells(entry.environment, masked),
+        failure=masked(entry.failure) if entry.failure else None,
+        id=entry.id if entry.id is None or masked(entry.id) == entry.id else None,
+        folder=masked(entry.folder) if entry.folder else None,
+    )
 
 
 def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 from orchestrator.files import reading, writing
 from orchestrator.files.redaction.forms import by_form
@@ -41,8 +42,10 @@ __all__ = [
     "by_value",
     "is_secret_name",
     "kind_of_secret",
+    "masker",
     "named_secrets",
     "redact",
+    "redact_cells",
     "redact_end",
     "redact_file",
     "redact_values",
@@ -58,6 +61,7 @@ LONGEST_SECRET = 8192
 MASK = "***"
 Redactor = Callable[[str], str]
 Finder = Callable[[str], Iterable[Secret]]
+_Cell = TypeVar("_Cell")
 
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
 _COLOUR = r"(?:(?:\x1b|\\u001b)\[[\d;]{0,20}m)"
@@ -69,6 +73,8 @@ _VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2
 _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.){1,8192}"|'(?:[^"'\\\n]|\\.){1,8192}'""")
 # What a shell replaces: `$NAME`, `$(command)` and `command` in backticks.
 _OF_THE_SHELL = re.compile(r"\$[\w{(]|`")
+# Every form and every name of a secret has a letter, except a password in a URL. Long rows of numbers have neither.
+_MAY_HAVE_NAMES = re.compile("[A-Za-z]|://")
 _NO_VALUES = frozenset(
     (
         *("none", "null", "true", "false", "string", "optional", "invalid", "missing", "expired"),
@@ -110,6 +116,47 @@ def redactor(environ: Mapping[str, str] = os.environ) -> Redactor:
     return lru_cache(maxsize=65536)(lambda text: redact(text, named))
 
 
+def masker(masked: Redactor | None = None) -> Callable[[Any], Any]:
+    """Return a function that masks all texts in a nested value. Under the name of a secret, it masks the whole value.
+
+    The function caches the texts in mappings, because a large plan has millions of such texts.
+    """
+    redact = masked or redactor()
+
+    @lru_cache(maxsize=65536)
+    def named(name: str, text: str) -> str:
+        return MASK if text and is_secret_name(name) else redact(text)
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                name: named(name, item) if type(item) is str else MASK if item and is_secret_name(name) else whole(item)
+                for name, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [whole(item) for item in value]
+        return redact(value) if isinstance(value, str) else value
+
+    return whole
+
+
+def redact_cells(cells: Mapping[str, _Cell], masked: Redactor) -> dict[str, _Cell]:
+    """Return the cells of a table with masked names and texts. Under the name of a secret, mask the whole text.
+
+    A word, a number and an identifier stay, even under such a name: a column `cache_key` may only tell experiments apart.
+    """
+    return {
+        masked(name): _redacted(name, cell, masked) if isinstance(cell, (str, tuple)) else cell
+        for name, cell in cells.items()
+    }
+
+
+def _redacted(name: str, cell: Any, masked: Redactor) -> Any:
+    if isinstance(cell, tuple):
+        return tuple(_redacted(name, item, masked) for item in cell)
+    return MASK if is_secret_name(name) and named_secrets(cell, name) else masked(cell)
+
+
 def redact_end(text: str, *, cut: bool, environ: Mapping[str, str] = os.environ, also: Finder | None = None) -> str:
     """Return a log's redacted end. If the log was `cut`, drop the first LONGEST_SECRET characters: they may be half a secret."""
     masked = redact(text, environ, also=also)
@@ -127,6 +174,8 @@ def secrets(text: str, environ: Mapping[str, str] = os.environ, *, stored: bool 
 
 def _found(text: str, environ: Mapping[str, str], *, stored: bool = False) -> Iterator[Secret]:
     yield from by_value(text, secret_variables(environ))
+    if not _MAY_HAVE_NAMES.search(text):
+        return
     yield from by_form(text)
     yield from _by_name(text, environ, quoted=stored)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.files.redaction import MASK, Redactor, is_secret_name, redact_words, redactor
+from orchestrator.files.redaction import Redactor, masker, redact_words, redactor
 from orchestrator.plan.expand import Plan, has_id
 from orchestrator.plan.view.as_commands import RUN_DIR, planned_command, variables
 from orchestrator.records import Environment, Experiment, Reason
@@ -21,7 +20,7 @@ if TYPE_CHECKING:  # most plans need no forecast
 def json_document(plan: Plan, python: str, *, outlook: Outlook | None = None) -> Iterator[str]:
     """Yield the pieces of one JSON document: `experiments`, `collapsed`, `notes`, and the totals of a forecast."""
     redact = redactor()
-    masked = _masker(redact)
+    masked = masker(redact)
     yield '{"experiments": ['
     for index, experiment in enumerate(plan.experiments):
         document = _experiment(experiment, python, redact, masked)
@@ -35,33 +34,6 @@ def json_document(plan: Plan, python: str, *, outlook: Outlook | None = None) ->
     for name, value in (outlook.totals(plan.experiments) if outlook else {}).items():
         yield f'"{name}": {json.dumps(value)},\n'
     yield f'"notes": {json.dumps(masked(list(plan.notes)))}}}\n'
-
-
-def _masker(redact: Redactor) -> Callable[[Any], Any]:
-    """Return a function that masks all texts in a value.
-
-    The function caches the texts in mappings, because a large plan has millions of such texts.
-    """
-
-    @lru_cache(maxsize=65536)
-    def named(name: str, text: str) -> str:
-        return MASK if text and is_secret_name(name) else redact(text)
-
-    def masked(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {
-                name: named(name, item)
-                if type(item) is str
-                else MASK
-                if item and is_secret_name(name)
-                else masked(item)
-                for name, item in value.items()
-            }
-        if isinstance(value, (list, tuple)):
-            return [masked(item) for item in value]
-        return redact(value) if isinstance(value, str) else value
-
-    return masked
 
 
 def _cell(experiment: Experiment) -> dict[str, Any]:

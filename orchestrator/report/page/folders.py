@@ -19,11 +19,11 @@ from urllib.parse import quote
 
 from orchestrator.files import reading
 from orchestrator.files.printable_text import printable
-from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact, secret_variables
 from orchestrator.records import RunFolder
 from orchestrator.records.experiment import experiment_of
 from orchestrator.report.logs import log_end
+from orchestrator.results.table.load import names_of
 
 MOST_FILES = 24
 
@@ -45,15 +45,11 @@ class Folders:
     environ: Mapping[str, str] = field(default_factory=lambda: secret_variables(os.environ))
 
     @staticmethod
-    def of(roots: Sequence[Path], names: Sequence[str]) -> Folders:
-        """Return the folders. `names` are the values of the column `results`, which are the ends of the folders' paths."""
+    def of(roots: Sequence[Path]) -> Folders:
+        """Return the folders of a table that was made of these folders."""
         if len(roots) == 1:
             return Folders(roots={None: roots[0]})
-        ends = {name: tuple(name.split("/")) for name in names}
-        paths = [(root, resolved(root).parts) for root in roots]
-        return Folders(
-            roots={name: root for name, end in ends.items() for root, parts in paths if parts[-len(end) :] == end}
-        )
+        return Folders(roots=dict(zip(names_of(roots), roots, strict=True)))
 
     @property
     def linked(self) -> bool:

@@ -42,8 +42,7 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
 
     `roots` are the folders of the table. If there is one folder, the page is report.html of this folder and has links to its files.
     """
-    names = [str(name) for name in table.runs["results"].unique()] if "results" in table.runs else []
-    folders, ended = Folders.of(roots, names), runs.read(table.runs)
+    folders, ended = Folders.of(roots), runs.read(table.runs)
     known, capacities = chart_data.read(table, most=MOST_CELLS), all_charts.gpu_capacities(ended, folders)
     charts = list(all_charts.charts(table, known, ended, folders, capacities=capacities))
     rows = table_data.of(table, ended, folders, detail_bytes=DETAIL_BYTES)

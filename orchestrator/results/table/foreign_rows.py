@@ -15,6 +15,7 @@ from itertools import chain
 
 from orchestrator.files import reading
 from orchestrator.files.printable_text import quoted
+from orchestrator.files.redaction import Redactor, redact_cells
 from orchestrator.measure.metrics import FACTS, METRICS, Show, limits
 from orchestrator.measure.metrics.relative import RELATIVE
 from orchestrator.measure.metrics.work import COMPARISON
@@ -118,6 +119,23 @@ def _unsound(cells: Mapping[str, Value]) -> list[str]:
         and not _SMALLEST <= value <= reading.LARGEST
         and reading.sound_number(value) is None
     ]
+
+
+def without_secrets(row: Row, masked: Redactor) -> Row:
+    """Return the row with masked secrets. A record may be edited, and this environment may have other secrets than the run's."""
+    return replace(
+        row,
+        facts=redact_cells(row.facts, masked),
+        arguments=redact_cells(row.arguments, masked),
+        outcome=redact_cells(row.outcome, masked),
+        measured=redact_cells(row.measured, masked),
+        ranks=tuple(redact_cells(cells, masked) for cells in row.ranks),
+        devices=tuple(redact_cells(cells, masked) for cells in row.devices),
+        warnings=tuple(replace(caveat, detail=masked(caveat.detail)) for caveat in row.warnings),
+        baseline=redact_cells(row.baseline, masked),
+        sources=redact_cells(row.sources, masked),
+        given=redact_cells(row.given, masked),
+    )
 
 
 _FORMULA = re.compile(r"\s*[=+@-][^\n]*[(|!]")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.printable_text import counted
+from orchestrator.files.redaction import redact, redactor
 from orchestrator.records import Caveat, CaveatKind, JobState, Status
 from orchestrator.results import gc_pause, neighbour_cost
 from orchestrator.results.contents import StoredExperiment
@@ -70,17 +71,18 @@ class ResultsTable:
 @gc_pause.left_alone()
 def load(roots: Sequence[Path]) -> ResultsTable:
     """Return the table of one or more results folders or CSV files. Raise ResultsError if one is missing or has no results."""
-    names = _names(roots)
+    names, masked = names_of(roots), redactor()
     all_rows: list[Row] = []
     warnings: list[str] = []
     framework_arguments: dict[str, frozenset[str]] = {}
     for root, name in zip(roots, names, strict=True):
         read, sentences = _read(root, framework_arguments)
+        read = [foreign_rows.without_secrets(row, masked) for row in read]
         if len(roots) > 1:
             read = [replace(row, facts={"results": name, **row.facts}) for row in read]
             sentences = [f"{name}: {sentence}" for sentence in sentences]
         all_rows += read
-        warnings += sentences
+        warnings += map(masked, sentences)
     table = of_rows(all_rows, warnings=warnings, framework_arguments=framework_arguments)
     return replace(table, neighbour_cost=neighbour_cost.read(roots))
 
@@ -110,14 +112,15 @@ def of_rows(
     )
 
 
-def _names(roots: Sequence[Path]) -> list[str]:
-    """Return a name for each folder: the last parts of its path, as few as distinguish all folders."""
+def names_of(roots: Sequence[Path]) -> list[str]:
+    """Return a name for each folder: the last parts of its path, as few as distinguish all folders, with masked secrets."""
     paths = [reading.resolved(root) for root in roots]
     longest = max((len(path.parts) for path in paths), default=0)
     for depth in range(1, longest + 1):
         names = ["/".join(path.parts[-depth:]) for path in paths]
         if len(set(names)) == len(paths):
-            return names
+            masked = list(map(redact, names))
+            return [f"{name} ({at})" if masked.count(name) > 1 else name for at, name in enumerate(masked, start=1)]
     raise ResultsError("a results folder is named twice; name each folder once")
 
 
@@ -153,7 +156,7 @@ def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[l
 
 
 def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
-    """Return the rows and warnings of a CSV file. An experiment without an id gets its position in the file as id."""
+    """Return the rows and warnings of a CSV file. An experiment without an id that may be shown gets its position as id."""
     try:
         groups, warnings = csv_file.read(reading.read_bytes(file, limit=reading.LOG_BYTES))
     except (OSError, ValueError) as error:
@@ -165,7 +168,8 @@ def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
     read = []
     for number, group in enumerate(groups, start=1):
         for row in group:
-            facts = {**row.facts, "id": str(row.facts.get("id") or f"row-{number}")}
+            name = str(row.facts.get("id") or "")
+            facts = {**row.facts, "id": name if name and redact(name) == name else f"row-{number}"}
             measured = {name: value for name, value in row.measured.items() if name not in foreign_rows.COMPUTED}
             outcome = {"attempt": 1, "status": JobState.PENDING.value, **row.outcome}
             read.append(foreign_rows.sound(replace(row, facts=facts, outcome=outcome, measured=measured)))
