@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -380,6 +381,99 @@ def test_passwords_of_indexes_reach_no_file(wheels: Path, folder: Path, index: s
     assert "127.0.0.1" in place_of(locked).record.read_text()
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) > 5 and not [path for path in files if b"hunter2" in path.read_bytes()]
+
+
+class _Wheels(BaseHTTPRequestHandler):
+    """A server of wheels below `/wheels/WORD/`, for `me` with the password WORD."""
+
+    folder: Path
+    word = "tok-7q3k9m2w5zx8"
+
+    def do_GET(self) -> None:
+        expected = "Basic " + b64encode(f"me:{self.word}".encode()).decode()
+        path, file = self.path.rpartition("/")[0], self.folder / self.path.rpartition("/")[2]
+        allowed = self.headers["Authorization"] == expected or self.word in path
+        if not allowed or not file.is_file():
+            self.send_response(404 if allowed else 401)
+            self.send_header("WWW-Authenticate", "Basic")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(file.stat().st_size))
+        self.end_headers()
+        self.wfile.write(file.read_bytes())
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(wheels: Path) -> Iterator[str]:
+    """The host and port of a server of wheels."""
+    _Wheels.folder = wheels
+    with HTTPServer(("127.0.0.1", 0), _Wheels) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def with_the_word(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and _Wheels.word.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("tool", ["uv", "pip"])
+@pytest.mark.parametrize("address", ["me:${WHEELS_WORD}@SERVER/wheels", "SERVER/${WHEELS_WORD}"])
+def test_a_password_of_a_requirement_is_named_and_reaches_no_file(
+    address: str, tool: str, wheels: Path, folder: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only uv or pip gets the value, from the environment."""
+    if tool == "pip":
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
+        monkeypatch.setattr(installers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("WHEELS_WORD", _Wheels.word)
+    line = f"beta @ http://{address.replace('SERVER', server)}/beta-2.0-py3-none-any.whl"
+    request = request_of(wheels, line)
+    built(request)
+    known = place_of(request).built()
+    assert known is not None and dict(known.packages)["beta"] == "2.0" and known.tool == tool
+    assert with_the_word(folder) == []
+    if tool == "uv":  # pip leaves the user and the password out of its lock
+        built(request_of(wheels, lock=place_of(request).locked.read_text()))
+    missing = request_of(wheels, line.replace("beta-2.0", "gamma-1.0").replace("beta", "gamma"))
+    with pytest.raises(BuildError) as failed:
+        built(missing)
+    assert _Wheels.word not in str(failed.value)
+    assert with_the_word(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("x @ git+https://me:hunter2hunter2@host/r.git", "write ${NAME} in its place, in capitals"),
+        ("x @ git+https://me:${token}@host/r.git", "write ${NAME} in its place, in capitals"),
+        ("x @ git+https://ghp_A1b2C3d4E5f6G7h8I9j0:${HOME}@host/r.git", "a token of GitHub"),
+        ("x @ git+https://me:${NOT_SET_ANYWHERE}@host/r.git", "the variable NOT_SET_ANYWHERE is not set"),
+    ],
+)
+def test_a_password_that_is_written_out_is_refused(line: str, said: str, wheels: Path) -> None:
+    with pytest.raises(BuildError) as refused:
+        built(request_of(wheels, line))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["tok7q3k9m2w5zx8/simple", "${WHEELS_WORD}/simple"])
+def test_a_token_in_the_path_of_an_index_reaches_no_file(
+    path: str, wheels: Path, folder: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHEELS_WORD", "tok7q3k9m2w5zx8")
+    request = request_of(wheels, "beta", "nothing-of-this-name", indexes=(f"http://{server}/{path}",))
+    with pytest.raises(BuildError) as failed:
+        built(request)
+    assert "tok7q3k" not in str(failed.value)
+    built(request_of(wheels, lock="beta==2.0\n", indexes=(f"http://{server}/{path}",)))
+    assert not [file for file in folder.rglob("*") if file.is_file() and b"tok7q3k" in file.read_bytes()]
 
 
 def test_without_uv_pip_builds_it(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from orchestrator.files.redaction import (
     MASK,
     is_secret_name,
     kind_of_secret,
+    named_secrets,
     redact,
     redact_words,
     redactor,
@@ -332,3 +333,8 @@ def test_no_log_takes_long(piece: str) -> None:
     before = time.process_time()
     redact(piece * (256 * 1024 // len(piece)), {"A_TOKEN": "x" * 20})
     assert time.process_time() - before < 20
+
+
+@pytest.mark.parametrize("name", ["token", "hub_token", "password", "api_key"])
+def test_a_text_under_the_name_of_a_secret_is_one_however_short_the_name_is(name: str) -> None:
+    assert [*named_secrets({name: ["abcdefgh12345", "disabled"]}).values()] == ["abcdefgh12345"]

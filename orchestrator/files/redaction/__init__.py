@@ -89,11 +89,11 @@ def redact(text: str, environ: Mapping[str, str] = os.environ, *, also: Finder |
     return _masked(text, [*_found(text, environ), *(also(text) if also else ())])
 
 
-def redact_file(path: Path, *, limit: int) -> None:
+def redact_file(path: Path, *, limit: int, also: Finder | None = None) -> None:
     """Redact a file in place. Leave a file that is missing or has more than `limit` bytes."""
     with suppress(OSError, ValueError):
         text = reading.read_text(path, limit=limit)
-        if (masked := redact(text)) != text:
+        if (masked := redact(text, also=also)) != text:
             writing.replace(path, masked)
 
 

@@ -36,7 +36,8 @@ def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def named_secrets(value: Any, name: str = "") -> dict[str, str]:
     """Return the texts under names of secrets in a nested value, as `secret_variables` does. `name` is the value's own name."""
-    return secret_variables({f"{own}_{number}": text for number, (own, text) in enumerate(_named(value, name))})
+    named = enumerate(_named(value, name))
+    return {f"{own}_{number}": text for number, (own, text) in named if not _is_ordinary(own, text)}
 
 
 def _named(value: Any, name: str) -> Iterator[tuple[str, str]]:

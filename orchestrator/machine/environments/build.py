@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import BuildError, LaunchError
 from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import counted, one_line
-from orchestrator.files.redaction import kind_of_secret, redact, redact_file
+from orchestrator.files.redaction import Secret, by_value, kind_of_secret, named_secrets, redact, redact_file
 from orchestrator.machine import process, provenance
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.environments import contents, installers, locks, sources, steps
@@ -56,11 +56,11 @@ def build(request: EnvironmentRequest, on_event: OnEvent) -> None:
 
 def _refuse_secrets(request: EnvironmentRequest) -> None:
     for entry in entries((*request.requirements, *request.constraints, *request.overrides, request.lock or "")):
-        if kind := kind_of_secret(entry):
+        if kind := kind_of_secret(sources.without_variables(entry)):
             shown = one_line(redact(entry), longest=100)
             raise BuildError(
                 f"environment {request.name!r}: {shown} contains {kind}; "
-                "write ${NAME} in its place, or let a credential helper or ~/.netrc answer"
+                "write ${NAME} in its place, in capitals, or let a credential helper or ~/.netrc answer"
             )
 
 
@@ -77,6 +77,11 @@ class _Build:
         where = sources.for_pip(request, pip, place.constraints) if of_pip else sources.for_uv(request, pip)
         quiet = {"UV_NO_PROGRESS": "1", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", "PIP_NO_COLOR": "1"}
         fixed = {"UV_PYTHON_DOWNLOADS": "never", MARKER: marker}
+        self.variables = sources.named_variables(request)
+        parts = sources.secret_parts(request, pip)
+        self.secrets = named_secrets(
+            [*self.variables.values(), *parts], "token"
+        )  # not the value of ${CUDA}, such as cu128
         self.env: dict[str, str | None] = {**dict.fromkeys(_UNSET), **quiet, **fixed, **where}
 
     def carry_out(self) -> None:
@@ -99,7 +104,7 @@ class _Build:
                 discard(self.place)
             raise
         finally:
-            redact_file(self.place.log, limit=reading.LOG_BYTES)
+            redact_file(self.place.log, limit=reading.LOG_BYTES, also=self._secrets_in)
         self.on_event(
             f"built environment {name!r} in {time.monotonic() - began:.0f} s: {counted(len(packages), 'package')}"
         )
@@ -130,12 +135,20 @@ class _Build:
             raise BuildError(f"environment {self.request.name!r}: {error}; install uv, or repair it") from error
 
     def _run(self, step: installers.Step) -> None:
-        steps.run(step, self.request, self.place, self.env)
+        steps.run(step, self.request, self.place, self.env, secrets=self._secrets_in)
+
+    def _secrets_in(self, text: str) -> Iterator[Secret]:
+        return by_value(text, self.secrets)
 
     def _freeze(self) -> None:
-        """Write the lock after the build, if the tool could not make one before."""
+        """Write the lock after the build, if the tool could not make one before. Then mask what the tool noted of addresses."""
         if isinstance(self.tool, installers.Pip) and self.request.lock is None:
-            writing.replace(self.place.locked, self._capture(self.tool.freeze(self.place)))
+            lock = self._capture(self.tool.freeze(self.place))
+            for name, value in self.variables.items():
+                lock = lock.replace(value, f"${{{name}}}") if value in self.secrets.values() else lock
+            writing.replace(self.place.locked, redact(lock, also=self._secrets_in))
+        for file in contents.direct_urls(self.place):
+            redact_file(file, limit=reading.CLAIM_BYTES, also=self._secrets_in)
 
     def _commit(self, packages: dict[str, str], *, seconds: float) -> None:
         """Write `environment.json`, which makes the build a finished one."""
@@ -152,4 +165,4 @@ class _Build:
             bytes=contents.size(self.place.folder)[0],
             built_at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         )
-        writing.replace(self.place.record, redact(dump(built)))
+        writing.replace(self.place.record, redact(dump(built), also=self._secrets_in))

@@ -60,14 +60,18 @@ def hashes_in(lock: str) -> dict[str, frozenset[str]]:
 def origins(place: Place, folders: Mapping[str, str]) -> dict[str, str]:
     """Return the commit of each package from git, and the digest of each local package."""
     found: dict[str, str] = {}
-    for site in _site_packages(place):
-        for file in site.glob("*.dist-info/direct_url.json"):
-            name = _NAME.fullmatch(file.parent.name)
-            with suppress(OSError, ValueError):
-                origin = _origin(reading.read_json(file, limit=reading.CLAIM_BYTES), folders)
-                if name and origin:
-                    found[_normal(name["name"])] = origin
+    for file in direct_urls(place):
+        name = _NAME.fullmatch(file.parent.name)
+        with suppress(OSError, ValueError):
+            origin = _origin(reading.read_json(file, limit=reading.CLAIM_BYTES), folders)
+            if name and origin:
+                found[_normal(name["name"])] = origin
     return found
+
+
+def direct_urls(place: Place) -> Iterator[Path]:
+    """Yield the file of each package from an address: uv and pip note the address in it."""
+    return (file for site in _site_packages(place) for file in site.glob("*.dist-info/direct_url.json"))
 
 
 def _origin(direct_url: Any, folders: Mapping[str, str]) -> str | None:
