@@ -15,7 +15,7 @@ from orchestrator.records import Device, Experiment
 
 BATCH = "per_device_train_batch_size"
 FILES_CHANGED, FOLDER_GONE, NO_METRICS = "files_changed", "folder_gone", "no_metrics"
-NO_ENVIRONMENT, TEST_FAILED = "no_environment", "test_failed"
+ENVIRONMENT, NO_ENVIRONMENT, TEST_FAILED = "environment", "no_environment", "test_failed"
 _CAPACITY = re.compile(
     r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)[\s\S]{0,500}?total capacity of (?P<capacity>[\d.]+ [KMG]iB)"
     r" of \w+ (?P<free>[\d.]+ [KMG]iB) is free"
@@ -133,8 +133,9 @@ _TABLE = (
         hint="look at nvidia-smi and the kernel log; a lost GPU works again only after a reset or a reboot",
     ),
     FailureKind(
-        word="environment",
-        meaning="The versions of driver, torch and other packages do not match, or no GPU is visible.",
+        word=ENVIRONMENT,
+        meaning="The versions of driver, torch and other packages do not match, or no GPU is visible. Or somebody installed or "
+        "removed packages in a software environment after it was built; then the run was not started.",
         pattern=(
             r"driver on your system is too old|driver version is insufficient|not compiled with CUDA|undefined symbol"
             r"|No CUDA GPUs are available|no CUDA-capable device|GLIBC(XX)?_[\d.]+' not found|is required for a normal functioning"

@@ -26,9 +26,10 @@ from orchestrator.machine import provenance
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.cores import host_load, use_only
 from orchestrator.machine.environments.containers import in_container
-from orchestrator.machine.environments.in_use import facts_of_container, in_use, remove_container
+from orchestrator.machine.environments.in_use import ChangedPackages, facts_of_container, in_use, remove_container
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failure_kinds import (
+    ENVIRONMENT,
     FILES_CHANGED,
     NO_ENVIRONMENT,
     NO_METRICS,
@@ -150,6 +151,8 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         use_only(claim.details.get("cores") or ())
         with in_use(experiment):
             evidence = _evidence(experiment, folder, gpus, claim=claim, stop=stop)
+    except ChangedPackages as error:
+        evidence = replace(_not_started(started_at, kind=ENVIRONMENT, cause=str(error)), hint=error.cure)
     except BuildError as error:
         evidence = _not_started(started_at, kind=NO_ENVIRONMENT, cause=str(error))
     except OrchestratorError as error:

@@ -618,6 +618,36 @@ def test_a_campaign_holds_all_its_environments_until_it_ends(wheels: Path, tmp_p
     assert call(tmp_path, "env", "rm", "first", "second")[0] == 0, "the campaign has ended"
 
 
+def test_a_package_that_is_installed_into_an_environment_stops_its_next_run(
+    wheels: Path, tmp_path: Path, call: Call
+) -> None:
+    (tmp_path / "s.yaml").write_text(CAMPAIGN.format(wheels=wheels))
+    (tmp_path / "train.py").write_text("print('{\"train_runtime\": 1.0}')\n")
+    assert call(tmp_path, "run", "s.yaml", "--results", "results")[0] == 0
+    place = place_of(load_suite(tmp_path / "s.yaml").environments.requests["first"])
+    packages.wheel(wheels, "beta", "2.1")
+    packages.wheel(wheels, "gamma", "1.0")
+    words = ["uv", "pip", "install", "--quiet", "--python", place.interpreter, "--no-index", "--find-links", wheels]
+    subprocess.run([*words, "beta==2.1", "gamma"], check=True)
+    subprocess.run(["uv", "pip", "uninstall", "--quiet", "--python", place.interpreter, "alpha"], check=True)
+    code, out, err = call(tmp_path, "run", "s.yaml", "--results", "results", "--repeats", "2")
+    assert code == 1, out + err
+    records = [json.loads(path.read_text()) for path in (tmp_path / "results").rglob("record.json")]
+    (failed,) = [record for record in records if record["status"] == "failed"]
+    assert failed["kind"] == "environment" and failed["hint"].startswith(
+        f"remove it with `tunebench env rm {place.digest}`"
+    )
+    assert failed["cause"] == (
+        "environment 'first' was changed after it was built: alpha is missing (built: 1.0), beta 2.1 (built: 2.0), "
+        "gamma 1.0 (built: without it)"
+    )
+    (run_dir,) = (
+        path.parent for path in (tmp_path / "results").rglob("record.json") if '"environment",' in path.read_text()
+    )
+    assert not (run_dir / "stdout.log").exists(), "the trainer was not started"
+    assert (place.folder / "venv").is_dir(), "nothing of the user's is removed"
+
+
 def test_an_environment_that_is_removed_before_it_is_held_is_built_again(wheels: Path, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(CAMPAIGN.format(wheels=wheels))
     suite = load_suite(tmp_path / "s.yaml")

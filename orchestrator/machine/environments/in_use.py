@@ -12,17 +12,27 @@ from orchestrator.errors import BuildError, LaunchError
 from orchestrator.machine import process
 from orchestrator.machine.environments import contents, locks
 from orchestrator.machine.environments.containers import place_of_environment, pull
-from orchestrator.machine.environments.places import place_with
+from orchestrator.machine.environments.places import Built, Place, place_with
 from orchestrator.records import Container, Environment, EnvironmentRequest, Experiment, RunFolder
 
 _REMOVAL_S = 60.0
+_MOST_NAMED = 5
+
+
+class ChangedPackages(BuildError):
+    """Somebody changed the packages of an environment after it was built. `cure` is what to do."""
+
+    def __init__(self, message: str, cure: str) -> None:
+        super().__init__(message)
+        self.cure = cure
 
 
 @contextmanager
 def in_use(experiment: Experiment) -> Iterator[None]:
     """Keep the experiment's environment from being removed.
 
-    Raise BuildError if the environment is gone, or if its packages are not those of the experiment's id.
+    Raise BuildError if the environment is gone, or if its packages are not those of the experiment's id. Raise ChangedPackages if
+    somebody installed or removed packages in it.
     """
     software, python = experiment.environment, experiment.python
     if software is None or python is None:
@@ -39,7 +49,26 @@ def in_use(experiment: Experiment) -> Iterator[None]:
         lock = built.lock if built else contents.lock_digest(EnvironmentRequest(name=software.name, existing=python))
         if lock != software.lock:
             raise BuildError(f"environment {software.name!r} has other packages than when this run was planned")
+        if place and built:
+            _check_packages(software.name, place, built)
         yield
+
+
+def _check_packages(name: str, place: Place, built: Built) -> None:
+    """Raise ChangedPackages if the names and versions of the installed packages are not those of the build."""
+    now = contents.installed(place)
+    if now == built.packages:
+        return
+    changes = [
+        f"{package} {now.get(package) or 'is missing'} (built: {built.packages.get(package) or 'without it'})"
+        for package in sorted({*now, *built.packages})
+        if now.get(package) != built.packages.get(package)
+    ]
+    more = f" and {len(changes) - _MOST_NAMED} more" if len(changes) > _MOST_NAMED else ""
+    raise ChangedPackages(
+        f"environment {name!r} was changed after it was built: {', '.join(changes[:_MOST_NAMED])}{more}",
+        f"remove it with `tunebench env rm {place.digest}`, and repeat the same `tunebench run` with --retry-failed",
+    )
 
 
 def _check_image(software: Environment, container: Container) -> None:
