@@ -7,6 +7,7 @@ reads and writes the contents of the folder.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from itertools import count
@@ -21,6 +22,7 @@ from orchestrator.results.claims import state
 
 SUITE_FILE = "suite.json"
 TOOL = "tunebench"
+_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def is_ours(root: Path) -> bool:
@@ -105,6 +107,18 @@ def read_ours(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) and document.get("tool") == TOOL else None
+
+
+def bisected_commit(root: Path) -> str | None:
+    """Return the commit that a bisection measures in this results folder, or None for any other results folder.
+
+    A larger `suite.json` has many experiments, and a bisection has only one.
+    """
+    try:
+        asked = reading.read_json(root / SUITE_FILE, limit=reading.CLAIM_BYTES)["asked"]["bisect"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return asked if isinstance(asked, str) and _COMMIT.fullmatch(asked) else None
 
 
 def write_into(folder: Path, name: str, content: str | bytes) -> Path:

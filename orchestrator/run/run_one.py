@@ -57,6 +57,7 @@ from orchestrator.records import (
     load,
 )
 from orchestrator.results import allocation_end, claims
+from orchestrator.results.folder import bisected_commit
 from orchestrator.results.store import Store, redact_rank_files, set_record_aside, write_record
 from orchestrator.run import collect, gpu_access, reported_steps, run_files
 from orchestrator.run.collect import Findings
@@ -163,6 +164,8 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
     ended = outcome if (judged.exit_code, judged.signal) == (None, None) else judged
     of_container = facts_of_container(experiment)
     facts = {**provenance.collect(None if of_container else experiment.python, gpus), **of_container}
+    if commit := bisected_commit(folder.results):  # a probe runs in a worktree, not in the current folder
+        facts["git"] = {"commit": commit, "dirty": False}
     beside, beside_at_once = claims.neighbours(folder.path)
     return RunRecord(
         experiment_id=claim.experiment_id,

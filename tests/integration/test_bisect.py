@@ -419,6 +419,9 @@ def test_the_command_prints_the_step_and_writes_its_page(tmp_path: Path) -> None
     assert found["runs"] == 10 and found["ratio"]["low"] < 0.8 < found["ratio"]["high"]
     assert "First bad commit: " in done.err and "wrote bisect/comparison.html" in done.err
     assert len(git(folder, "worktree", "list").splitlines()) == 1
+    records = [(path.parts[-6], json.loads(path.read_text())) for path in (folder / "bisect").rglob("record.json")]
+    noted = {(key, record["provenance"]["git"]["commit"]) for key, record in records}
+    assert noted == {(commit[:12], commit) for commit in made}, "each record names the commit of its probe"
     again = tunebench(folder, "bisect", "scenarios.yaml", "--good", "HEAD~1", "--bad", "main", "--scenario", "own")
     assert again.code == 0 and "0 probes, 10 runs, 0.0 GPU-hours" in again.out and " r1 ok" not in again.err
 
