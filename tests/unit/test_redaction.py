@@ -326,6 +326,7 @@ def test_json_is_json_still(value: Any, secret: str) -> None:
     [
         *("a.", "a=", "token=", "token ", "--a", "--token ", "-eyJ", "://a:", "https://", "Bearer ", "authorization: "),
         *("-----BEGIN PRIVATE KEY-----", '"token": ', "\\", "x", " ", "hf_", "sk-", "@", "'", "a_"),
+        *("%22", "%2522token", "&quot;", "\x1b[0m", "\x1b[", "\\u0022", "hf_\x1b[0m", "\x1b[0mpassword\x1b[0m="),
     ],
 )
 def test_no_log_takes_long(piece: str) -> None:
@@ -338,3 +339,58 @@ def test_no_log_takes_long(piece: str) -> None:
 @pytest.mark.parametrize("name", ["token", "hub_token", "password", "api_key"])
 def test_a_text_under_the_name_of_a_secret_is_one_however_short_the_name_is(name: str) -> None:
     assert [*named_secrets({name: ["abcdefgh12345", "disabled"]}).values()] == ["abcdefgh12345"]
+
+
+HUNTER = "hunter2hunter2"
+_HIDES = {
+    "a colour in a token": "x hf_0123\x1b[1;31m456789abcdef0123 y",
+    "a colour in a token, in JSON": '{"a": "hf_0123\\u001b[0m456789abcdef0123"}',
+    "a colour in a token, in Python": "'hf_0123\\x1b[0m456789abcdef0123'",
+    "a command of the terminal in a token": "x hf_0123\x1b[K456789abcdef0123",
+    "an invisible character in a token": "x hf_0123\u200b456789abcdef0123",
+    "a colour after an option": f"--password\x1b[0m {HUNTER}",
+    "a colour between an option and its value": f"--password \x1b[0m{HUNTER}",
+    "a colour inside a name": f"pass\x1b[0mword={HUNTER}",
+    "colours around a sign": f"password\x1b[0m\x1b[2m=\x1b[0m\x1b[1m{HUNTER}",
+    "JSON in a URL": f"?q=%7B%22token%22%3A%22{HUNTER}%22%7D",
+    "JSON in a URL, in small letters": f"?q=%7b%22token%22%3a+%22{HUNTER}%22%7d",
+    "JSON in a URL in a URL": f"?q=%257B%2522token%2522%253A%2522{HUNTER}%2522%257D",
+    "an assignment in a URL": f"?q=token%3D{HUNTER}%26a%3D1",
+    "JSON in HTML": f"&quot;token&quot;: &quot;{HUNTER}&quot;",
+    "JSON in HTML, in numbers": f"&#34;token&#34;: &#x22;{HUNTER}&#x22;",
+    "JSON in HTML in HTML": f"&amp;quot;token&amp;quot;: &amp;quot;{HUNTER}&amp;quot;",
+    "JSON for HTML": f"\\u0022token\\u0022: \\u0022{HUNTER}\\u0022",
+    "a token in JSON with escapes": "hf_0123\\u0034\\u003556789abcdef0123",
+    "an address in a URL": f"?next=https%3A%2F%2Fme%3A{HUNTER}%40host%2Fx",
+}
+
+
+@pytest.mark.parametrize("text", _HIDES.values(), ids=_HIDES)
+def test_a_secret_is_masked_in_a_text_that_is_coloured_or_encoded(text: str) -> None:
+    masked = redact(text, {})
+    assert MASK in masked and not any(piece in masked for piece in (HUNTER, "hf_0123", "cdef0123"))
+    record = json.dumps({"cause": f"before {text} after"})
+    assert json.loads(redact(record, {}))["cause"].endswith(" after")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("tokens%3A%2012345678", "100%25 of the token: %20s", "&quot;pad_token&quot;: &quot;endoftext1&quot;"),
+        *("key%3Avalue12345", "\x1b[32mtokens\x1b[0m: \x1b[1m12345678\x1b[0m", "/a%20b/token%20file.txt"),
+    ],
+)
+def test_what_is_no_secret_stays_also_when_it_is_coloured_or_encoded(text: str) -> None:
+    assert redact(text, {}) == text
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["hub_token", ": ", '"', "\\", "%22", "%253A", "&quot;", "\x1b[0m", "\\u0022", HUNTER, "hf_", HEX]
+        )
+    )
+)
+def test_coloured_and_encoded_json_is_json_still(pieces: list[str]) -> None:
+    for text in (json.dumps({"a": "".join(pieces)}), json.dumps(["".join(pieces), json.dumps("".join(pieces))])):
+        json.loads(redact(text, {}))

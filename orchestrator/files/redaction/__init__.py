@@ -7,6 +7,8 @@
 
 Secrets stay in the environment of the person who runs the benchmark: the runs inherit them.
 
+A text with colours, or in the notation of URLs, HTML or JSON, is also searched as the plain text that it represents (`decoded`).
+
 These secrets are not found:
 
 - a secret under a harmless name, if the secret has no known form;
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.files import reading, writing
+from orchestrator.files.redaction import decoded
 from orchestrator.files.redaction.forms import by_form
 from orchestrator.files.redaction.names import is_secret_name, says_secret
 from orchestrator.files.redaction.secret import Secret
@@ -65,7 +68,7 @@ _Cell = TypeVar("_Cell")
 
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
 _COLOUR = r"(?:(?:\x1b|\\u001b)\[[\d;]{0,20}m)"
-_NAMED = rf"""(?:(?<![\w.-])-{{0,2}}|{_COLOUR}){_NAME}(?P<closed>\\*["']\]?)?{_COLOUR}?\s*[=:]\s*{_COLOUR}?"""
+_NAMED = rf"""(?:(?<![\w.-])-{{0,2}}|{_COLOUR}){_NAME}(?P<closed>\\*["']\]?)?\s*[=:]\s*"""
 _OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
 # `==` with a version is not a value: a list of packages has it (`detect-secrets==1.5.0`).
 _VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)[^\s"'\\,;&)}\]<>]+)""")
@@ -176,8 +179,17 @@ def _found(text: str, environ: Mapping[str, str], *, stored: bool = False) -> It
     yield from by_value(text, secret_variables(environ))
     if not _MAY_HAVE_NAMES.search(text):
         return
+    yield from _by_look(text, environ, quoted=stored)
+    for rounds in decoded.views(text):
+        for secret in _by_look(rounds[-1].text, environ, quoted=stored):
+            for once in reversed(rounds):
+                secret = once.original(secret)
+            yield secret
+
+
+def _by_look(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator[Secret]:
     yield from by_form(text)
-    yield from _by_name(text, environ, quoted=stored)
+    yield from _by_name(text, environ, quoted=quoted)
 
 
 def _apart(every: Iterable[Secret]) -> tuple[Secret, ...]:
