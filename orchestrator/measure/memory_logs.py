@@ -17,6 +17,7 @@ from typing import Any
 
 from orchestrator.files import reading
 from orchestrator.files.printable_text import one_line
+from orchestrator.files.redaction import Redactor
 
 Number = int | float
 
@@ -74,6 +75,17 @@ class LogSummary:
 def readings(text: str) -> list[re.Match[str]]:
     """Return the lines that are complete readings, in order."""
     return [match for line in text.splitlines() if (match := _READING.fullmatch(line.strip()))]
+
+
+def without_secrets(text: str, masked: Redactor) -> str:
+    """Return a log with masked secrets: in names of devices, and in lines that are not readings. Other cells are numbers."""
+    lines = text.splitlines(keepends=True)
+    for at, line in enumerate(lines):
+        match = _READING.fullmatch(line.strip())
+        words = match["name"] if match else line
+        if (hidden := masked(words)) != words:
+            lines[at] = line.replace(words, hidden)
+    return "".join(lines)
 
 
 def read_summary(log: Path) -> LogSummary:

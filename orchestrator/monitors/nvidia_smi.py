@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading, writing
-from orchestrator.measure.memory_logs import LogSummary, read_summary, readings
+from orchestrator.files.redaction import redactor
+from orchestrator.measure.memory_logs import LogSummary, read_summary, readings, without_secrets
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.sampling import number_of_nodes, on_all_nodes
 from orchestrator.records import Caveat, Gpu, Measurement
@@ -166,3 +167,7 @@ def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
             noted = {"gpus": len(gpus), "began_at": began_at, "ended_at": time.time(), "exit_code": sampler.poll()}
             with suppress(OSError):  # such as a full disk: the cost is not recorded, and the readings are not judged
                 writing.replace(path.parent / COST, json.dumps({**process.usage(sampler), **noted}) + "\n")
+    with suppress(OSError, ValueError):  # what the program prints, such as a message, may contain a token
+        text = reading.read_text(path, limit=reading.LOG_BYTES)
+        if (masked := without_secrets(text, redactor())) != text:
+            writing.replace(path, masked)

@@ -30,13 +30,15 @@ def dump(value: Any) -> str:
 def load(kind: type[T], text: str | bytes) -> T:
     """Return the value of type `kind` that a JSON text contains.
 
+    A field must have exactly its type: `true` and `"1"` are not numbers.
+
     If a field is missing or has a wrong type, raise a ValueError that names the first such field. If more than a thousand fields
     are wrong, the error only says how many: a hostile file may have millions of them, and describing them all takes gigabytes.
     """
     from pydantic import ValidationError
 
     try:
-        return _adapter(kind).validate_json(text)
+        return _adapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
         raise ValueError(_first_wrong(error)) from None
 

@@ -64,6 +64,23 @@ def test_the_first_reading_precedes_the_run_and_the_sidecar_ends_with_it(smi, tm
     assert "--id=GPU-0,GPU-1" in (smi / "argv").read_text() and "--loop=1" in (smi / "argv").read_text()
 
 
+def test_the_samples_have_no_secret_of_what_the_program_prints(smi, tmp_path):
+    """Such as a message about a process, whose name is a token."""
+    token = "hf_QwErTyUiOpAsDfGhJkLzXcVb"
+    program = (smi / "nvidia-smi").read_text().replace("NVIDIA X,", f"NVIDIA {token},")
+    printed = 'print("timestamp, name, index, memory.used [MiB]", flush=True)'
+    assert printed in program
+    (smi / "nvidia-smi").write_text(
+        program.replace(printed, f"{printed}\nprint('WARNING: process {token} (7)', flush=True)")
+    )
+    one = experiment("print('{\"train_runtime\": 1.0}')", device=Device.CUDA, num_gpus=2, monitors=("nvidia_smi",))
+    _, record = carried_out(Store.create(tmp_path / "results", {}), one)
+    assert values(record)["mem_nvidia_mem_reserved"] == 0 and values(record)["gpu_device_name"] == "NVIDIA ***"
+    folder = tmp_path / "results"
+    assert "WARNING: process *** (7)" in next(folder.rglob(SAMPLES)).read_text()
+    assert not [path for path in folder.rglob("*") if path.is_file() and token in path.read_text()]
+
+
 def test_without_nvidia_smi_the_number_is_a_dash_with_a_warning(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("orchestrator.machine.provenance.visible_gpus", lambda: GPUS)

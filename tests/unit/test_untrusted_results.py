@@ -292,6 +292,28 @@ def test_a_number_that_none_can_reckon_with_is_missing_and_said(text: str, root:
     assert any(BAD.id in warning and "train_loss" in warning for warning in table.warnings)
 
 
+@pytest.mark.parametrize("name", ["wall_s", "started_at", "repeat", "attempt", "exit_code"])
+@pytest.mark.parametrize("value", [True, "1"])
+def test_a_record_with_another_type_than_a_number_is_left_out(name: str, value: object, root: Path) -> None:
+    written(root, **{name: value})
+    table = reported(root)
+    assert losses(table) == {GOOD.id: 2.5, BAD.id: None}
+    (warning,) = [one for one in table.warnings if BAD.id in one]
+    assert f"{name}: Input should be a valid " in warning
+
+
+def test_a_truth_value_is_not_the_number_1(root: Path) -> None:
+    ranks, devices = [{"rank": 0, "peak_allocated_bytes": True}], [{"gpu": "0", "device_peak_used_bytes": True}]
+    written(root, ranks=ranks, devices=devices)
+    table = reported(root)
+    assert losses(table)[BAD.id] == 3.5
+    assert table.ranks["peak_allocated_bytes"].isna().all() and table.devices["device_peak_used_bytes"].isna().all()
+    written(root, measurements=[{"name": "train_loss", "value": True, "source": "x"}])
+    table = reported(root)
+    assert losses(table) == {GOOD.id: 2.5, BAD.id: None}
+    assert any(BAD.id in warning and "measurements.0.value" in warning for warning in table.warnings)
+
+
 @pytest.mark.parametrize("word", ["", "2.5", "fast"])
 def test_a_word_for_a_number_is_missing_and_leaves_other_runs_their_numbers(word: str, root: Path) -> None:
     record_of(root).write_text(dump(ended(BAD, 1, train_loss=word, gpu_device_name="H100")))

@@ -111,13 +111,16 @@ def _cells(cells: Mapping[str, Value]) -> Mapping[str, Value]:
 
 
 def _unsound(cells: Mapping[str, Value]) -> list[str]:
-    """Return the names of numbers that are unfit for arithmetic. A fast comparison decides for nearly all numbers."""
+    """Return the names of numbers that are unfit for arithmetic, or are truth values. A fast comparison decides for most of them."""
     return [
         name
         for name, value in cells.items()
-        if (type(value) is float or type(value) is int)
-        and not _SMALLEST <= value <= reading.LARGEST
-        and reading.sound_number(value) is None
+        if (
+            (type(value) is float or type(value) is int)
+            and not _SMALLEST <= value <= reading.LARGEST
+            and reading.sound_number(value) is None
+        )
+        or (type(value) is bool and name in _NUMBERS)
     ]
 
 
