@@ -1,8 +1,12 @@
 """The program of the command `tunebench`. It can also be started with `python -m orchestrator`."""
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # the current folder: a module in it would replace one of the standard library
+
 import os
 import signal
-import sys
 from pathlib import Path
 
 INTERRUPTED = 130
@@ -33,5 +37,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     if (here := str(Path(__file__).resolve().parents[1])) not in sys.path:
-        sys.path.insert(0, here)  # for `python -P`, if this package is not installed
+        sys.path.insert(0, here)  # if this package is not installed
     main()

@@ -606,3 +606,21 @@ def test_the_value_of_a_secret_is_not_shown(
     _, out, err = call(*words.split(" "))
     said = out + err
     assert "***" in said and not re.search(f"{SECRET[:8]}|{SECRET[-8:]}|\x1b", said), said
+
+
+@pytest.mark.parametrize(
+    "start", [["-m", "orchestrator"], [str(ROOT / "orchestrator" / "__main__.py")]], ids=["-m", "file"]
+)
+def test_modules_of_the_users_folder_do_not_replace_those_of_the_standard_library(
+    start: list[str], tmp_path: Path
+) -> None:
+    """Such as the folder `bisect`, in which `tunebench bisect` writes, or a script with a plain name."""
+    (tmp_path / "bisect").mkdir()
+    for name in ("bisect/__init__.py", "signal.py", "pathlib.py", "json.py", "random.py", "typer.py", "statistics.py"):
+        (tmp_path / name).write_text("raise SystemExit('the module of the user')\n")
+    (tmp_path / "s.yaml").write_text("scenarios: [{name: a, arguments: {model_name_or_path: 'config:tiny-llama'}}]\n")
+    words = [sys.executable, *start, "plan", "s.yaml", "--json"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["experiments"]

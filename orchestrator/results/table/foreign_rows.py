@@ -111,7 +111,7 @@ def _cells(cells: Mapping[str, Value]) -> Mapping[str, Value]:
 
 
 def _unsound(cells: Mapping[str, Value]) -> list[str]:
-    """Return the names of numbers that are unfit for arithmetic, or are truth values. A fast comparison decides for most of them."""
+    """Return the names of numbers that are unfit for arithmetic, or are truth values. A fast comparison decides for most."""
     return [
         name
         for name, value in cells.items()
