@@ -32,7 +32,7 @@ ROOMS = [
         "monitors",
         "executors",
     ),
-    *("plan", "run", "campaign", "report", "compare", "cli", "__main__"),
+    *("screen", "plan", "run", "campaign", "report", "compare", "cli", "__main__"),
 ]
 MOST_ENTRIES, MOST_AT_THE_TOP = 12, 18
 NO_ENTRIES = {"__init__.py", "__main__.py", "__pycache__", "py.typed", "templates"}
@@ -137,7 +137,7 @@ def test_the_training_libraries_are_imported_under_workers_alone() -> None:
 
 def test_workers_are_programs_that_share_no_module_and_nobody_imports_them() -> None:
     files = list(WORKERS.rglob("*.py"))
-    programs = ("instrument", "operators", "prepare", "sft", "thunder")
+    programs = ("instrument", "operators", "prepare", "screen", "sft", "thunder")
     assert {file.parent for file in files} == {WORKERS / name for name in programs}
     for file in files:
         tops = {room(target) for target in imported(file)}

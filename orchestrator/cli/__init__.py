@@ -1,8 +1,8 @@
 """The command `tunebench`: its sub-commands and its exit codes. No other package prints or exits.
 
-Exit codes: 0 success; 1 an experiment failed (`doctor`, `monitor`, `site`: something is missing); 2 a mistake of the user; 130 the
-user interrupted the command. `compare` has its own exit codes. A sub-command imports heavy modules (pandas, the readers of results)
-inside its function, so that `--help` and `plan` start quickly.
+Exit codes: 0 success; 1 an experiment failed (`doctor`, `monitor`, `site`: something is missing; `screen`: a figure is off); 2 a
+mistake of the user; 130 the user interrupted the command. `compare` has its own exit codes. A sub-command imports heavy modules
+(pandas, the readers of results) inside its function, so that `--help` and `plan` start quickly.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from orchestrator.cli.history_rerun_bisect import bisect, history, rerun
 from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.report_show_status import bundle, cancel, export, report, show, status
 from orchestrator.cli.schema_init_list import init, list_names, schema
+from orchestrator.cli.screen import screen
 from orchestrator.cli.terminal import streams
 from orchestrator.cli.terminal.console import err, say, tell
 from orchestrator.errors import REMEDIES, OrchestratorError, remedy
@@ -78,6 +79,7 @@ _FUNCTIONS = (
     init,
     schema,
     doctor,
+    screen,
     monitor,
     site,
 )

@@ -15,7 +15,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Run a benchmark": ("init", "plan", "run", "status", "cancel"),
     "Read its results": ("report", "show", "bundle", "export"),
     "Compare results": ("compare", "rerun", "history", "bisect"),
-    "Know the machine and the scenario file": ("doctor", "monitor", "site", "env", "list", "schema"),
+    "Know the machine and the scenario file": ("doctor", "screen", "monitor", "site", "env", "list", "schema"),
 }
 # Options that are in no group are shown under "Options".
 OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -30,6 +30,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         "--submit-only",
         "--parallel",
         "--gpus",
+        "--screen",
         "--probe",
         "--find-batch",
         "--fail-fast",
@@ -73,6 +74,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "bundle": ("tunebench bundle results",),
     "export": ("tunebench export results --to tensorboard",),
     "doctor": ("tunebench doctor --python ~/other/bin/python",),
+    "screen": ("tunebench screen", "tunebench screen --json"),
     "monitor": ("tunebench monitor --once",),
     "site": ("tunebench site check", "tunebench site check project/scenarios.yaml"),
     "env": ("tunebench env build scenarios.yaml", "tunebench env list", "tunebench env gc --older-than 30d"),

@@ -173,6 +173,13 @@ class RunOptions(SuiteOptions):
     gpus: Annotated[
         str | None, Option(help="Use only these GPUs: indices or UUIDs, separated by commas. [default: all]")
     ] = None
+    screen: Annotated[
+        bool,
+        Option(
+            "--screen",
+            help="Measure this machine's own figures first (`tunebench screen`), and keep them with the results.",
+        ),
+    ] = False
     confirm_above: ConfirmAbove = 8.0
     yes: Yes = False
     dry_run: DryRun = False

@@ -18,6 +18,7 @@ import typer
 
 from orchestrator.cli.options import MONITORS_OF, RESULTS, PlanOptions, RunOptions, SuiteOptions, takes
 from orchestrator.cli.report_show_status import write_report
+from orchestrator.cli.screen import refuse_screen, screen_before
 from orchestrator.cli.terminal.console import confirm, err, out, print_raw, say, tell, words
 from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import counted
@@ -84,6 +85,8 @@ def _run(options: RunOptions, hold: Hold) -> None:
     suite, selection = _load(options), _select(options)
     suite, site = _with_executor(suite, options)
     way = _way(options, suite.executor, site)
+    if options.screen:
+        refuse_screen(suite.executor)
     _use_only(options.gpus)
     machine = _machine(None, site)
     planned, failed_builds = _with_environments(suite, selection, machine, site, hold=None if options.dry_run else hold)
@@ -105,6 +108,8 @@ def _run(options: RunOptions, hold: Hold) -> None:
     store = steps.open_results(
         options.results, move_aside=options.move_aside, suite=suite, argv=sys.argv[1:], say=err().print
     )
+    if options.screen:
+        screen_before(planned, store)
     lines = (lambda text: print_raw([text])) if options.json_lines else None
     if options.find_batch:
         return _find_batches(planned, store, way, lines)

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from orchestrator.measure.intervals import Ratio
 from orchestrator.results.table.rows import Value
+from orchestrator.screen.figures import Screen
 
 # The version of `comparison.json`, which `tunebench rerun --from` reads.
 SCHEMA_VERSION = 1
@@ -86,11 +87,15 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """All entries of one side. `warnings` are sentences about entries that could not be read or were left out."""
+    """All entries of one side. `warnings` are sentences about entries that could not be read or were left out.
+
+    `screens` has the figures of its machines, if its campaigns measured them.
+    """
 
     name: str
     entries: tuple[Entry, ...]
     warnings: tuple[str, ...] = ()
+    screens: tuple[Screen, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +170,8 @@ class Comparison:
     """The result of `tunebench compare`. `environment` has the differences that all pairs share.
 
     `rows` follow the order of `pairs`. A row names its pair by the pair's unique label. The runs in `pairs` have only the compared
-    metrics. `rules` has the options that decided the verdicts. `same_runs` counts the experiments that are left out because both
+    metrics. `machines` has sentences about figures of the machines that differ or were off (`run --screen`).
+    `rules` has the options that decided the verdicts. `same_runs` counts the experiments that are left out because both
     sides have the same runs.
     """
 
@@ -178,4 +184,5 @@ class Comparison:
     rules: Mapping[str, Value] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     same_runs: int = 0
+    machines: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION

@@ -18,6 +18,7 @@ from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet
 from orchestrator.compare.fleet import fleet, one_after_the_other
 from orchestrator.compare.judging import LOSS, Measured, measure, p_value, row, with_shared_noise
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
+from orchestrator.compare.sides import screens
 from orchestrator.compare.sides.incomparable import is_failed, verdict_on_pair
 from orchestrator.compare.sides.keys import OURS, SOFTWARE
 from orchestrator.compare.sides.same_runs import not_among
@@ -61,6 +62,7 @@ def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Co
         rules=rules.described(),
         warnings=tuple(dict.fromkeys((*base.warnings, *new.warnings, *warnings))),
         same_runs=same_runs,
+        machines=screens.differences(base.screens, new.screens),
     )
 
 

@@ -18,6 +18,17 @@ from orchestrator.records import Gpu
 
 # If an NVIDIA driver is loaded (also under WSL), one of these files exists. If none exists, a plan need not load NVML.
 _DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")
+# A GPU has at most this number of NVLinks.
+_MOST_NVLINKS = 18
+# NVML's levels of topology: the nearest part that two GPUs share.
+_PCIE_WAYS = {
+    0: "PCIe on one board",
+    10: "PCIe through one switch",
+    20: "PCIe through several switches",
+    30: "PCIe through the host",
+    40: "PCIe inside a NUMA node",
+    50: "PCIe between sockets",
+}
 
 
 @contextmanager
@@ -149,6 +160,35 @@ def pci_addresses(gpus: Sequence[Gpu]) -> dict[str, str]:
             return {}
         addresses = {gpu.uuid: _ask(partial(_pci_address, nvml, gpu)) for gpu in gpus}
     return {uuid: address for uuid, address in addresses.items() if address}
+
+
+def pcie_link(nvml: Any, gpu: Gpu) -> str | None:
+    """Return the highest generation of a GPU's PCIe link and its present width, such as `PCIe 5 ×16`. None if it is unknown."""
+    handle = _ask(lambda: nvml.nvmlDeviceGetHandleByUUID(gpu.uuid))
+    generation = _ask(lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))
+    width = _ask(lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle))
+    return f"PCIe {generation} ×{width}" if generation and width else None
+
+
+def active_nvlinks(nvml: Any, gpu: Gpu) -> int | None:
+    """Return how many NVLinks of a GPU are active, or None if the GPU does not say."""
+    handle = _ask(lambda: nvml.nvmlDeviceGetHandleByUUID(gpu.uuid))
+    states = [_ask(partial(_nvlink_state, nvml, handle, link)) for link in range(_MOST_NVLINKS)]
+    known = [state for state in states if state is not None]
+    return sum(state == 1 for state in known) if known else None
+
+
+def _nvlink_state(nvml: Any, handle: Any, link: int) -> int:
+    return int(nvml.nvmlDeviceGetNvLinkState(handle, link))
+
+
+def link_between(nvml: Any, first: Gpu, second: Gpu) -> str | None:
+    """Return the type of the link between two GPUs: NVLink, or the nearest part of PCIe that they share. None if it is unknown."""
+    handles = [_ask(partial(nvml.nvmlDeviceGetHandleByUUID, gpu.uuid)) for gpu in (first, second)]
+    if _ask(lambda: nvml.nvmlDeviceGetP2PStatus(*handles, nvml.NVML_P2P_CAPS_INDEX_NVLINK)) == 0:
+        return "NVLink"
+    shared = _ask(lambda: nvml.nvmlDeviceGetTopologyCommonAncestor(*handles))
+    return None if shared is None else _PCIE_WAYS.get(shared, "PCIe")
 
 
 def _used(nvml: Any, gpu: Gpu) -> int:

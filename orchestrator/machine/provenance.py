@@ -137,7 +137,7 @@ def collect(python: str | None, gpus: Sequence[Gpu]) -> dict[str, Any]:
         "host": {
             "name": socket.gethostname(),
             "system": platform.platform(),
-            "cpu": _cpu_name(),
+            "cpu": cpu_name(),
             "cpu_count": _cpu_count(),
             "memory_bytes": _memory_bytes(),
         },
@@ -159,7 +159,8 @@ def _git() -> dict[str, Any]:
     return {"commit": commit, "dirty": bool(changed.strip())}
 
 
-def _cpu_name() -> str | None:
+def cpu_name() -> str | None:
+    """Return the name of this machine's CPU, or None if it is unknown."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from orchestrator.errors import LaunchError
 from orchestrator.machine.gpus import nvml_session
-from orchestrator.monitors.nvml_numbers import named
-from orchestrator.monitors.nvml_sampler import memory_in_use, processes
+from orchestrator.monitors.nvml_sampler import memory_in_use
+from orchestrator.monitors.occupants import occupied
 from orchestrator.records import Gpu
 
-# A display and the driver itself use less than this.
-IDLE_BYTES = 2**30
 PATIENCE_S = 60.0
 _PAUSE_S = 0.5
 # A driver takes seconds to free the memory of a killed process.
@@ -85,24 +82,8 @@ def given_back(gpus: Sequence[Gpu], before: dict[str, int], *, patience_s: float
 
 def occupants(gpus: Sequence[Gpu]) -> tuple[str, ...]:
     """Return a description of each GPU that is in use, with its processes and the memory in use."""
-    with nvml_session() as nvml:
-        if nvml is None:
-            return ()
-        phrases = []
-        for gpu in gpus:
-            try:
-                handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
-                used, busy = memory_in_use(nvml, handle), _processes(nvml, handle)
-            except nvml.NVMLError:
-                continue
-            if busy or used > IDLE_BYTES:
-                names = ", ".join(map(named, busy)) or "by no visible process"
-                phrases.append(f"GPU {gpu.index} ({gpu.name}) was in use ({used / 2**30:.1f} GiB, {names})")
-        return tuple(phrases)
-
-
-def _processes(nvml: Any, handle: Any) -> list[str]:
-    try:
-        return processes(nvml, handle).split()
-    except nvml.NVMLError:  # then only the memory decides
-        return []
+    return tuple(
+        f"GPU {one.gpu.index} ({one.gpu.name}) was in use ({one.used_bytes / 2**30:.1f} GiB, "
+        f"{', '.join(process.words for process in one.processes) or 'by no visible process'})"
+        for one in occupied(gpus)
+    )

@@ -18,6 +18,7 @@ from orchestrator.compare.sides.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.files.printable_text import counted
 from orchestrator.records import CaveatKind, Status
 from orchestrator.results.table.rows import Row, Value, in_json
+from orchestrator.screen.figures import Screen
 
 _NOT_MEASURED = (EFFECTIVE, "provenance_", "measured_", environment.NEIGHBOURS)
 _OF_THE_MACHINE = ("effective_device", "effective_device_name")
@@ -137,11 +138,12 @@ def _failure(outcome: Mapping[str, Value]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """One folder or file as it was read: the rows of each experiment with their source."""
+    """One folder or file as it was read: the rows of each experiment with their source, and the screens of its machines."""
 
     name: str
     groups: Sequence[tuple[Sequence[Row], Origin]]
     warnings: Sequence[str]
+    screens: tuple[Screen, ...] = ()
 
     @property
     def rows(self) -> Iterator[Row]:
@@ -176,7 +178,8 @@ def side(place: Place, several: frozenset[tuple[str, Value]]) -> Side:
         for kind, how in _DOUBTS.items()
         if disturbed[kind]
     ]
-    return Side(name=place.name, entries=tuple(entries), warnings=(*place.warnings, *more))
+    warnings = (*place.warnings, *more)
+    return Side(name=place.name, entries=tuple(entries), warnings=warnings, screens=place.screens)
 
 
 def _was_run(row: Row) -> bool:

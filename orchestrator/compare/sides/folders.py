@@ -23,6 +23,7 @@ from orchestrator.results.table import foreign_rows, rows
 from orchestrator.results.table.rows import Row, Value
 from orchestrator.results.table.sources import reference_folder
 from orchestrator.results.table.sources.benchmarks import by_benchmark
+from orchestrator.screen import stored
 
 # The tables that a report writes next to each other, those that say most about the runs first.
 TABLES = ("raw_summary.csv", "benchmarks.csv", "devices.csv", "ranks.csv")
@@ -61,7 +62,8 @@ def read(place: Path) -> Place:
         return _read_reference(place, reference)
     warnings: list[str] = []
     groups = list(_stored(place, Store.resume(place).contents(), warnings))
-    return Place(name=str(place), groups=groups, warnings=warnings)
+    screens = tuple(stored.read(place / stored.FOLDER))
+    return Place(name=str(place), groups=groups, warnings=warnings, screens=screens)
 
 
 def _of_reference(place: Path) -> Path | None:

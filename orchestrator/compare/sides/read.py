@@ -81,7 +81,8 @@ def _side(opened: Sequence[Place | Side], cells: frozenset[tuple[str, Value]], b
     name = ", ".join(side.name for side in sides)
     warnings = [f"{side.name}: {warning}" for side in sides for warning in _bounded(side.warnings)]
     warnings += [f"{name}: {warning}" for warning in (*_copied(sides, entries), *alike, *_mixed(entries))]
-    return Side(name=name, entries=keyed, warnings=tuple(warnings))
+    screens = tuple(screen for side in sides for screen in side.screens)
+    return Side(name=name, entries=keyed, warnings=tuple(warnings), screens=screens)
 
 
 def _without_secrets(side: Side, masked: Redactor) -> Side:

@@ -48,15 +48,15 @@ class Sentence:
 
 
 def sentences(comparison: Comparison) -> list[Sentence]:
-    """Return the sentences, worst first. If nothing changed, return one sentence that says so."""
+    """Return the sentences: first differences of the machines, then the worst rows. If nothing changed, one sentence says so."""
+    machines = [Sentence(kind="warning", head="Machines", text=_listed([*comparison.machines]))]
+    machines = machines if comparison.machines else []
     old = wording.old_failures(comparison)
     notable = [row for row in comparison.rows if not wording.is_unchanged(row, old)]
     found = [
         one for verdict in wording.WORST_FIRST for one in _of(verdict, [r for r in notable if r.verdict is verdict])
     ]
-    if found:
-        return found
-    return [Sentence(kind="gain", head="No change", text=wording.counted(comparison))]
+    return [*machines, *(found or [Sentence(kind="gain", head="No change", text=wording.counted(comparison))])]
 
 
 def _of(verdict: Verdict, rows: Sequence[Row]) -> Iterator[Sentence]:

@@ -33,7 +33,8 @@ def view(comparison: Comparison, *, width: int, everything: bool = False) -> Ren
     """Return the comparison as it is printed. `everything` adds the unchanged rows, and removes the limit on the number of rows."""
     blocks = wording.blocks(comparison, Which.ALL if everything else Which.NOTABLE)
     shown = blocks if everything else blocks[:MAX_BLOCKS]
-    parts = [*_heading(comparison), *_environment(comparison, everything=everything), *_fleet(comparison, width=width)]
+    parts = [*_heading(comparison), *_machines(comparison), *_environment(comparison, everything=everything)]
+    parts += _fleet(comparison, width=width)
     widths = _widths([wording.cells(row) for block in shown for row in block.rows if row.metric])
     for block in shown:
         parts += _block(block, comparison, widths=widths, width=width)
@@ -49,6 +50,17 @@ def _heading(comparison: Comparison) -> Iterator[RenderableType]:
     yield Text(printable(f"base  {comparison.base}"), style="bold", overflow="fold")
     yield Text(printable(f"new   {comparison.new}"), style="bold", overflow="fold")
     yield Text(wording.experiments(comparison))
+
+
+def _machines(comparison: Comparison) -> Iterator[RenderableType]:
+    if not comparison.machines:
+        return
+    yield Text("")
+    yield Text("Figures of the machines (run --screen):", style="bold")
+    for sentence in comparison.machines[:MAX_DIFFERENCES]:
+        yield _indented(Text(printable(sentence), style="yellow", overflow="fold"))
+    if len(comparison.machines) > MAX_DIFFERENCES:
+        yield _indented(Text(f"… and {len(comparison.machines) - MAX_DIFFERENCES} more", style="dim"))
 
 
 def _environment(comparison: Comparison, *, everything: bool) -> Iterator[RenderableType]:

@@ -34,6 +34,7 @@ _OF_A_RUN = re.compile(
 )
 _RUN = re.compile(r"r[1-9]\d*-t[1-9]\d*")
 _REQUEST = re.compile(r"[0-9a-f]+\.json")
+_SCREEN = re.compile(r"\d{14}-[0-9a-f]{6}\.json", re.ASCII)
 _EXPERIMENT = re.compile(r"experiment\.json")
 # Results folders inside the results folder of a campaign.
 _INSIDE = ("probes", "batches")
@@ -64,6 +65,8 @@ def survey(root: Path, *, above: str = "") -> Iterator[Piece | LeftOut]:
             yield Piece(path=name, source=path)
         elif path.name == "asked" and path.is_dir():
             yield from (_judged(file, f"{name}/{file.name}", _REQUEST) for file in sorted(path.iterdir()))
+        elif path.name == "screens" and path.is_dir():
+            yield from (_judged(file, f"{name}/{file.name}", _SCREEN) for file in sorted(path.iterdir()))
         elif path.name == "experiments" and path.is_dir():
             for experiment in sorted(path.iterdir()):
                 yield from _of_experiment(experiment, f"{name}/{experiment.name}")

@@ -1,0 +1,299 @@
+"""The figures of a machine: which of them are off, how they are stored and shown, and what `compare` says about two machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.results import BASE, ended, stored
+from factories.screens import H100, around, of_gpu, screened
+from fake_pynvml import FakeGpu, FakeNvml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.compare.sides import screens
+from orchestrator.machine.gpus import active_nvlinks, link_between, pcie_link
+from orchestrator.monitors.occupants import computing_here
+from orchestrator.records import Gpu
+from orchestrator.report.tables.terminal import plain
+from orchestrator.screen import judge, view
+from orchestrator.screen import stored as on_disk
+from orchestrator.screen.figures import CPU, KINDS, Figure, Link, Screen
+
+TERA = 1e12
+Call = Callable[..., tuple[int, str, str]]
+RATES = st.floats(min_value=1e-6, max_value=1e15)
+
+
+def off(screen: Screen, *earlier: Screen) -> list[tuple[tuple[int, ...], str]]:
+    found = judge.off(screen, judge.history(screen, earlier))
+    return [(one.gpus, one.against) for one in found]
+
+
+# Robust statistics
+
+
+@given(st.lists(RATES, min_size=1, max_size=40), RATES, st.floats(min_value=0.01, max_value=100))
+def test_a_robust_z_is_not_negative_and_has_no_unit(group: list[float], value: float, unit: float) -> None:
+    z = judge.robust_z(value, group)
+    assert z >= 0
+    scaled = judge.robust_z(value * unit, [one * unit for one in group])
+    assert scaled == pytest.approx(z, rel=1e-3) or min(z, scaled) > 1e6 or max(z, scaled) < 1e-6
+
+
+@given(st.lists(RATES, min_size=5, max_size=40))
+def test_the_median_is_not_off_and_half_of_a_group_is_near(group: list[float]) -> None:
+    zs = sorted(judge.robust_z(value, group) for value in group)
+    assert zs[(len(zs) - 1) // 2] <= 1 / judge.TO_DEVIATION + 1e-9
+
+
+@given(st.sampled_from([*KINDS]), RATES, st.floats(min_value=1.031, max_value=10))
+def test_a_share_is_positive_if_the_value_is_better(name: str, reference: float, factor: float) -> None:
+    better = reference / factor if KINDS[name].smaller_is_better else reference * factor
+    assert judge.share(name, better, reference) > 0 > judge.share(name, reference, better)
+
+
+@given(st.sampled_from([*KINDS]), st.lists(RATES, min_size=5, max_size=5), RATES)
+def test_samples_on_both_sides_of_a_reference_do_not_differ(name: str, samples: list[float], reference: float) -> None:
+    share = judge.differs(name, samples, reference)
+    if min(samples) <= reference <= max(samples):
+        assert share == 0
+    assert share == 0 or abs(share) > judge.LARGEST_SHARE
+
+
+# Peers and earlier screens
+
+
+@given(st.integers(2, 4), st.floats(min_value=0.2, max_value=0.965), st.integers(0, 3))
+def test_with_few_gpus_the_best_of_them_is_the_reference(count: int, factor: float, place: int) -> None:
+    rates = [700 * TERA] * count
+    rates[place % count] *= factor
+    assert off(screened(rates)) == [((place % count,), f"the best of {count} GPUs")]
+
+
+@given(st.lists(st.floats(min_value=0.99, max_value=1.01), min_size=1, max_size=16))
+def test_gpus_within_a_percent_are_not_off(factors: list[float]) -> None:
+    assert off(screened([700 * TERA * factor for factor in factors])) == []
+
+
+def test_with_five_gpus_an_outlier_needs_a_z_above_5_and_more_than_3_percent() -> None:
+    near = [700, 701, 699, 700.5, 699.5, 700.2, 699.8]
+    assert off(screened([rate * TERA for rate in (*near, 680)])) == []  # z is far above 5, and it is 2.9 %
+    assert off(screened([rate * TERA for rate in (*near, 670)])) == [((7,), "the median of 8 GPUs")]
+    apart = [700, 640, 760, 720, 660, 740, 680]
+    assert off(screened([rate * TERA for rate in (*apart, 620)])) == []  # 11 %, and z is below 5
+
+
+def test_other_products_are_not_peers() -> None:
+    slower = of_gpu(1, 300 * TERA, like="NVIDIA A100")
+    assert off(screened([700 * TERA], slower)) == []
+
+
+def test_a_single_gpu_is_compared_with_earlier_screens_of_this_machine() -> None:
+    before = [screened([rate * TERA]) for rate in (699, 700, 701)]
+    assert off(screened([670 * TERA]), *before) == [((0,), "the median of 3 earlier screens of this machine")]
+    assert off(screened([690 * TERA]), *before) == []
+    assert off(screened([800 * TERA]), *before) == []  # faster than before
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"host": "node2"},
+        {"software": {"python": "3.11.7", "torch": "2.12.0"}},
+        {"software": {"python": "3.12.1", "torch": "2.11.0"}},
+    ],
+)
+def test_screens_of_other_hosts_or_versions_do_not_count(other: dict[str, Any]) -> None:
+    assert off(screened([600 * TERA]), screened([700 * TERA], **other)) == []
+
+
+def test_a_disturbed_screen_does_not_become_the_reference() -> None:
+    disturbed = screened([350 * TERA], busy=[0])
+    assert judge.history(screened([700 * TERA]), [disturbed]) == {}
+    assert off(screened([600 * TERA]), disturbed, screened([700 * TERA])) != []
+
+
+def test_a_figure_that_fluctuates_is_not_off() -> None:
+    shaky = Figure(name=CPU, samples=around(7e6, spread=0.1))
+    steady = Figure(name=CPU, samples=around(7e6))
+    known = screened([], Figure(name=CPU, samples=around(8e6)))
+    assert off(screened([], shaky), known) == []
+    assert off(screened([], steady), known) == [((), "the earlier screen of this machine")]
+
+
+def test_a_longer_launch_is_slower() -> None:
+    launches = [of_gpu(gpu, seconds, "launch_s") for gpu, seconds in enumerate((4e-6, 5e-6))]
+    screen = screened([], *launches)
+    (found,) = judge.off(screen, {})
+    assert found.gpus == (1,) and found.share == pytest.approx(-0.25)
+
+
+# Sentences and tables
+
+
+def test_the_gpu_that_is_off_and_the_process_on_it_are_named() -> None:
+    screen = screened([700 * TERA, 350 * TERA], busy=[1])
+    screen = replace(screen, off=judge.off(screen, {}))
+    assert view.off_sentences(screen) == [
+        "GPU 1: bf16 matmul is 50.0% slower than the best of 2 GPUs (350 against 700 TFLOP/s); "
+        "on it: process 812 (python), 5.0 GiB"
+    ]
+    assert view.in_use_sentences(screen) == ["GPU 1 is in use (5.0 GiB): process 812 (python), 5.0 GiB"]
+    assert view.has_failed(screen)
+
+
+def of_two_gpus() -> Screen:
+    pair = Figure(name="pair_256mib_bytes_per_s", gpus=(0, 1), like=f"NVLink, {H100}", samples=around(365e9))
+    ring = Figure(name="all_reduce_256mib_bytes_per_s", like=f"2 × {H100}", samples=around(340e9))
+    lost = of_gpu(1, 0, "hbm_bytes_per_s", samples=(), missing="OutOfMemoryError: CUDA out of memory", failed=True)
+    cpu = Figure(name=CPU, samples=around(9.2e6))
+    more = (of_gpu(0, 2.75e12, "hbm_bytes_per_s"), lost, of_gpu(0, 4.1e-6, "launch_s"), cpu, ring, pair)
+    screen = screened([700 * TERA, 650 * TERA], *more, links=(Link(gpus=(0, 1), kind="NVLink"),), cpu="AMD EPYC 9654")
+    cards = tuple(replace(card, pcie="PCIe 5 ×16", nvlinks=18) for card in screen.cards)
+    screen = replace(screen, cards=cards)
+    return replace(screen, off=judge.off(screen, {}))
+
+
+def test_it_is_shown_as_tables_and_sentences(golden: Callable[[str, str], None]) -> None:
+    golden("screen/two-gpus.txt", plain(view.view(of_two_gpus(), stored_in="~/.cache/tunebench/screens"), width=100))
+
+
+def test_missing_figures_are_not_0(golden: Callable[[str, str], None]) -> None:
+    document = json.loads(view.as_json(of_two_gpus()))
+    (lost,) = (one for one in document["figures"] if one["missing"])
+    assert lost["samples"] == [] and lost["gpus"] == [1]
+
+
+# Files
+
+
+def test_screens_are_stored_side_by_side_and_read_in_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TUNEBENCH_CACHE", str(tmp_path))
+    later, first = (screened([rate * TERA], taken_at=f"2026-11-2{day}T08:00:00+0000") for day, rate in ((6, 1), (5, 2)))
+    paths = [on_disk.keep(one) for one in (later, first, later)]
+    assert len({*paths}) == 3 and {path.parent for path in paths} == {tmp_path / "screens" / "node1"}
+    assert [*on_disk.read(paths[0].parent)] == [first, later, later]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{", '{"host": 1}', "null", '{"host":"a","taken_at":"b","took_s":NaN}', "[" * 100_000],
+)
+def test_what_is_not_a_screen_is_left_out(tmp_path: Path, content: str) -> None:
+    (tmp_path / "20261126080000-abcdef.json").write_text(content)
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "link.json").symlink_to("nowhere")
+    assert [*on_disk.read(tmp_path)] == [*on_disk.read(tmp_path / "missing")] == []
+
+
+@pytest.mark.parametrize("sample", [0.0, -1.0])
+def test_a_file_with_a_rate_of_0_is_left_out(tmp_path: Path, sample: float) -> None:
+    wrong = screened([], of_gpu(0, 1.0, samples=(sample,)))
+    (tmp_path / on_disk.file_name(wrong)).write_text(on_disk.text(wrong))
+    assert [*on_disk.read(tmp_path)] == []
+
+
+# Two machines
+
+
+def test_a_slower_host_is_named_with_both_values() -> None:
+    base, new = screened([712 * TERA] * 2), screened([683 * TERA] * 2, host="node2")
+    assert screens.differences([base], [new]) == (
+        "the bf16 matmul of node2 is 4.1% slower than that of node1 in base (683 against 712 TFLOP/s)",
+    )
+    assert screens.differences([new], [base]) == (
+        "the bf16 matmul of node1 is 4.2% faster than that of node2 in base (712 against 683 TFLOP/s)",
+    )
+    assert screens.differences([base], [base]) == screens.differences([base], []) == ()
+
+
+def test_a_host_is_compared_with_itself_before_other_hosts() -> None:
+    base = [screened([712 * TERA]), screened([600 * TERA], host="node2")]
+    (sentence,) = screens.differences(base, [screened([683 * TERA])])
+    assert sentence == "the bf16 matmul of node1 is 4.1% slower than it was in base (683 against 712 TFLOP/s)"
+
+
+def test_what_was_off_in_a_screen_is_repeated() -> None:
+    new = screened([700 * TERA, 650 * TERA])
+    new = replace(new, off=judge.off(new, {}))
+    assert screens.differences([screened([700 * TERA])], [new]) == (
+        "new: node1: GPU 1: bf16 matmul is 7.1% slower than the best of 2 GPUs (650 against 700 TFLOP/s)",
+    )
+
+
+def test_compare_says_it_before_any_verdict(in_process: Call, tmp_path: Path) -> None:
+    sides = []
+    for name, host, rate in (("base", "node1", 712), ("new", "node2", 683)):
+        folder = stored(tmp_path / name, (BASE, [ended(BASE, repeat, tokens_per_s=rate / 7) for repeat in (1, 2, 3)]))
+        screen = screened([rate * TERA], host=host)
+        (folder / "screens").mkdir()
+        (folder / "screens" / on_disk.file_name(screen)).write_text(on_disk.text(screen))
+        sides.append(folder)
+    told = "the bf16 matmul of node2 is 4.1% slower than that of node1 in base (683 against 712 TFLOP/s)"
+    compare = partial(in_process, "compare", *sides, "--min-effect", "0.5")
+    _, out, _ = compare("--all")
+    assert 0 < out.index(told) < out.index("tok/s")
+    for form in ("markdown", "html"):
+        assert told.partition(" (")[0] in compare("--format", form)[1]
+    assert json.loads(compare("--format", "json")[1])["machines"] == [told]
+
+
+# The driver's answers
+
+
+class LinkedNvml(FakeNvml):
+    """An NVML that also knows links: 17 of 18 NVLinks are active."""
+
+    NVML_P2P_CAPS_INDEX_NVLINK = 2
+
+    def __init__(self, status: int, shared: int) -> None:
+        super().__init__([FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b")])
+        self.status, self.shared = status, shared
+
+    def nvmlDeviceGetP2PStatus(self, first: FakeGpu, second: FakeGpu, index: int) -> int:
+        return self.status
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, first: FakeGpu, second: FakeGpu) -> int:
+        return self.shared
+
+    def nvmlDeviceGetNvLinkState(self, gpu: FakeGpu, link: int) -> int:
+        return int(link != 3)
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, gpu: FakeGpu) -> int:
+        return 5
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, gpu: FakeGpu) -> int:
+        return 8
+
+
+A, B = Gpu(index=0, uuid="GPU-a", name=H100), Gpu(index=1, uuid="GPU-b", name=H100)
+
+
+@pytest.mark.parametrize(
+    ("status", "shared", "kind"),
+    [(0, 50, "NVLink"), (3, 50, "PCIe between sockets"), (3, 10, "PCIe through one switch")],
+)
+def test_links_are_in_words(status: int, shared: int, kind: str) -> None:
+    nvml = LinkedNvml(status, shared)
+    assert link_between(nvml, A, B) == kind
+    assert (pcie_link(nvml, A), active_nvlinks(nvml, A)) == ("PCIe 5 ×8", 17)
+
+
+def test_a_driver_that_does_not_know_links_says_nothing() -> None:
+    nvml = FakeNvml([FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b")])
+    assert (link_between(nvml, A, B), pcie_link(nvml, A), active_nvlinks(nvml, A)) == (None, None, None)
+
+
+def test_processes_that_compute_on_some_gpu_are_found_by_their_open_device(tmp_path: Path) -> None:
+    for pid, device in ((7, "/dev/null"), (812, "/dev/nvidia-uvm"), (90, "/dev/nvidiactl")):
+        (tmp_path / str(pid) / "fd").mkdir(parents=True)
+        (tmp_path / str(pid) / "fd" / "3").symlink_to(device)
+        (tmp_path / str(pid) / "comm").write_text("python\n")
+    (tmp_path / "13").mkdir()
+    assert computing_here(tmp_path) == ("process 812 (python)",)
