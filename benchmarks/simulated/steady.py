@@ -25,7 +25,7 @@ from orchestrator.measure.steady_state.median_step import median_interval
 from orchestrator.records import Caveat, Device, Measurement, Repeats, RunRecord, Status
 from orchestrator.records.experiment import Experiment
 from orchestrator.results import due_runs
-from orchestrator.workers.instrument.stopping import Stopping
+from orchestrator.workers.instrument.ending import Stopping
 
 LENGTHS, LONG = (20, 40, 100, 300), 300
 STEP = 0.1

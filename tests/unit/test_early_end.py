@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from ending import Stopping
 from hypothesis import given
 from hypothesis import strategies as st
-from stopping import Stopping
 
 from orchestrator.records import Measure
 from orchestrator.run.reported_steps.early_end import EarlyEnd

@@ -96,7 +96,7 @@ def test_what_a_rank_gave_up_on_the_first_rank_gives_up_too(monkeypatch: pytest.
 
 
 def test_without_a_store_nothing_ends_early() -> None:
-    ending = endings.build({"within": 0.5}, rank=0, world_size=2, load=lambda name: pytest.fail(name))
+    ending = endings.build({"within": 0.5}, rank=0, world_size=2)
     assert last_step(ending) is None
 
 
@@ -137,9 +137,9 @@ def test_one_process_needs_no_store() -> None:
 
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_a_number_of_steps_needs_no_agreement(world_size: int) -> None:
-    ending = endings.build({"at_most_steps": 7}, rank=1, world_size=world_size, load=lambda name: pytest.fail(name))
+    ending = endings.build({"at_most_steps": 7}, rank=1, world_size=world_size)
     assert last_step(ending) == (7, {"why": "at_most_steps", "half_width": None})
-    assert last_step(endings.build({}, rank=0, world_size=1, load=lambda name: pytest.fail(name))) is None
+    assert last_step(endings.build({}, rank=0, world_size=1)) is None
 
 
 def test_file_and_tcp_stores_hold_the_first_word(tmp_path: Any) -> None:

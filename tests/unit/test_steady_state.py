@@ -7,10 +7,10 @@ import random
 import statistics
 
 import pytest
+from ending import Stopping, half_width
 from factories.cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stopping import Stopping, half_width
 
 from orchestrator.measure.steady_state import Steady, find
 from orchestrator.measure.steady_state.median_step import median_interval

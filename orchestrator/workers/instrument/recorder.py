@@ -206,7 +206,7 @@ class Recorder:
         self.settings.update(self.setting_readers.read({**self.setting_readers.PREPARED, **own}, trainer))
         self.gpu = self.settings.pop("gpu")
         size = max(self.world_size, self.setting_readers.group_size(None))
-        self.ending = self.endings.build(self.measure, rank=self.rank, world_size=size, load=self.load)
+        self.ending = self.endings.build(self.measure, rank=self.rank, world_size=size)
         self.stamp("train_begin")
         if not self.off:
             native = self.tracker == "native" or (self.tracker is None and not args.skip_memory_metrics)
