@@ -24,7 +24,7 @@ SOURCES = WORKERS / "instrument"
 FILE_NAME = "tunebench-instrument.py"
 PARTS = (
     *("architecture", "backward", "clocks", "compilations", "counting", "ending"),
-    *("meter", "recorder", "settings", "stages"),
+    *("meter", "phases", "recorder", "settings", "stages"),
 )
 TOKEN_SPEED = "train_tokens_per_second"
 

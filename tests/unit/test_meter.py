@@ -19,11 +19,12 @@ import compilations  # noqa: E402
 import counting  # noqa: E402
 import ending  # noqa: E402
 import meter as meters  # noqa: E402
+import phases  # noqa: E402
 from clocks import CudaClock, HostClock, waited_s  # noqa: E402
 
 from orchestrator.run import watchdog  # noqa: E402
 
-Meter = functools.partial(meters.Meter, counting=counting, compilations=compilations)
+Meter = functools.partial(meters.Meter, counting=counting, compilations=compilations, divide=phases.Phases)
 
 
 class LateClock(HostClock):

@@ -22,7 +22,7 @@ class HostClock:
 
     name = "host"
 
-    def mark(self) -> Any:
+    def mark(self, stream: Any = None) -> Any:
         return time.perf_counter()
 
     def ready(self, mark: Any) -> bool:
@@ -48,9 +48,10 @@ class CudaClock(HostClock):
 
     name = "cuda"
 
-    def mark(self) -> Any:
+    def mark(self, stream: Any = None) -> Any:
+        """Return a mark on the current stream, or on the given stream."""
         event = cuda_event(enable_timing=True)
-        event.record()
+        event.record() if stream is None else event.record(stream)
         return event
 
     def ready(self, mark: Any) -> bool:

@@ -1,6 +1,6 @@
 """Times the optimizer steps of a training on one rank. Writes a line for each step, with the step's tokens (`counting.py`).
 
-If torch compiled in a step, the step's line says so (`compilations.py`).
+The line also has the parts of the step (`phases.py`). If torch compiled in a step, the line says so (`compilations.py`).
 
 What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's clock) is set where a step begins and where it ends.
 A mark is read some steps later, once the GPU has passed it, so the measurement of a step waits for no GPU. Several steps are
@@ -27,7 +27,8 @@ FIRST_STEPS, EVERY_STEPS, EVERY_S = 10, 10, 1.0
 class Step(NamedTuple):
     """A step that has ended on the host.
 
-    `start` is the end of the previous step. The module `counting` makes `batches`, and `compilations` makes `compiled`.
+    `start` is the end of the previous step. The module `counting` makes `batches`, `compilations` makes `compiled`, and
+    `phases` makes `division`.
     """
 
     number: int
@@ -37,6 +38,7 @@ class Step(NamedTuple):
     batches: list[Any]
     after: list[str]
     compiled: dict[str, Any]
+    division: Any
 
 
 class Block(NamedTuple):
@@ -72,14 +74,24 @@ def lines(folder: str, name: str) -> Any:
 class Meter:
     """The steps of one training. `counting` and `compilations` are the modules of these names.
 
+    `divide` makes the object that divides steps (`phases.Phases`), from the clock and the mark where the training begins.
     `toggle` is for an overhead study: only every other block of `toggle` steps is measured.
     """
 
     def __init__(
-        self, folder: str, *, rank: int, clock: Any, counting: Any, compilations: Any, toggle: Optional[int] = None
+        self,
+        folder: str,
+        *,
+        rank: int,
+        clock: Any,
+        counting: Any,
+        compilations: Any,
+        divide: Callable[[Any, Any], Any],
+        toggle: Optional[int] = None,
     ) -> None:
-        self.clock, self.names, self.toggle = clock, counting.COUNTS, toggle
+        self.clock, self.names, self.toggle, self.divide = clock, counting.COUNTS, toggle, divide
         self.trouble: Optional[str] = None
+        self.undivided: Optional[str] = None
         self.on, self.block, self.in_block = True, 0, 0
         self.counter, self.compilations = counting.Counter(), compilations.Compilations()
         self.batches: list[Any] = []
@@ -97,6 +109,26 @@ class Meter:
         self.blocks: Any = lines(folder, f"blocks-rank{rank}.jsonl") if self.toggle else None
         self.last, self.wall = self.clock.anchor()
         self.edge, self.begun = self.last, None
+        try:
+            self.phases = self.divide(self.clock, self.last)
+        except Exception as error:
+            self.undivided = str(error)
+
+    def dividing(self, method: str, *args: Any) -> Any:
+        """Call a method of `phases`. After an error, steps are not divided any more. Their times are still measured."""
+        if self.undivided is None:
+            try:
+                return getattr(self.phases, method)(*args)
+            except Exception as error:
+                self.undivided = f"{method}: {type(error).__name__}: {error}"
+        return None
+
+    def enter(self, part: str, loss: Any = None) -> None:
+        """Begin a part of a step. `loss` is the loss of a backward pass that begins."""
+        if self.on and self.trouble is None:
+            self.dividing("enter", part)
+            if loss is not None:
+                self.dividing("before_backward", loss)
 
     @careful
     def count(self, batch: Any, inputs: Any = None) -> None:
@@ -109,6 +141,7 @@ class Meter:
     def begin(self) -> None:
         if self.on:
             self.begun = self.clock.mark()
+            self.dividing("cut", "begun", self.begun)
             self.compilations.begin()
 
     @careful
@@ -121,7 +154,8 @@ class Meter:
         if self.on:
             begun = self.last if self.begun is None else self.begun
             compiled = self.compilations.end(first=self.ended == 1)
-            self.pending.append(Step(number, self.last, begun, mark, self.batches, self.after, compiled))
+            division = self.dividing("take", mark)
+            self.pending.append(Step(number, self.last, begun, mark, self.batches, self.after, compiled, division))
             self.last = mark
         self.begun, self.batches, self.after = None, [], []
         if edge:
@@ -185,7 +219,8 @@ class Meter:
         counts = self.add_up(step.batches)
         times = {"s": round(seconds, 7), "compute_s": round(compute, 7), "wait_s": round(seconds - compute, 7)}
         line = {"step": step.number, "t": round(self.wall, 6), **times, **counts, "micro": len(step.batches)}
-        line.update(step.compiled)
+        parts = step.division and self.dividing("read", step.start, step.division)
+        line.update({**step.compiled, **({"parts": parts} if parts else {})})
         self.lines.write(json.dumps({**line, "after": step.after} if step.after else line) + "\n")
         return seconds
 

@@ -1,10 +1,10 @@
 """Records the training of one rank: notes the Trainer's events and passes them on to the parts that measure.
 
-The recorder adds a callback to the Trainer, and wraps the Trainer's `__init__` and `training_step`. It also wraps two functions
-of accelerate: the one that sends a batch to the device, and the one that begins the backward pass. The recorder changes nothing
-else. It asks the Trainer only for an early end (`ending.py`). Each step goes to the meter (`meter.py`). `stages.py` reads memory
-at stages; `settings.py`, `architecture.py` and `backward.py` read the settings. `instrument.py` makes the recorder and writes its
-results.
+The recorder adds a callback to the Trainer, and wraps the Trainer's `__init__` and `training_step`. It also wraps the Trainer's
+function that fetches batches, and two functions of accelerate: the one that sends a batch to the device, and the one that
+begins the backward pass. The recorder changes nothing else. It asks the Trainer only for an early end (`ending.py`). Each step
+goes to the meter (`meter.py`), and `phases.py` divides it. `stages.py` reads memory at stages; `settings.py`, `architecture.py`
+and `backward.py` read the settings. `instrument.py` makes the recorder and writes its results.
 
 What it leaves out: training without `transformers.Trainer`, and all but the last of several trainings in a process. If a callback
 of a training begins a second training, the rest of the first training is left out, too. If a derived Trainer's training step does
@@ -83,6 +83,7 @@ class Recorder:
         self.stopped: dict[str, Any] | None = None
         self.waited_before: float | None = None
         self.core_wait: dict[str, float] | None = None
+        self.waits_unknown: str | None = None
 
     def stamp(self, name: str) -> None:
         self.stamps[name] = time.time()
@@ -93,7 +94,7 @@ class Recorder:
         self.setting_readers, self.endings = map(self.load, ("settings", "ending"))
         self.architecture, self.backward = map(self.load, ("architecture", "backward"))
         self.clocks, self.meters = map(self.load, ("clocks", "meter"))
-        self.counting, self.compilations = map(self.load, ("counting", "compilations"))
+        self.counting, self.compilations, self.phases = map(self.load, ("counting", "compilations", "phases"))
         module.DEFAULT_CALLBACKS.append(type("TunebenchCallback", (module.TrainerCallback,), self.events()))
         if self.tracker:
             tracker = self.stages.always_on(module.TrainerMemoryTracker)
@@ -164,6 +165,7 @@ class Recorder:
             kept = self.counting.kept(inputs, divided=divided) if seen else None
             if seen and self.steps == 1 and not self.meter.batches:
                 self.memory.forward_begins()
+            self.enter("forward")
             loss = train(trainer, model, inputs, *args, **kwargs)
             if seen:
                 # Now the GPU has work to do. At the edges of a step, the GPU would have to wait for the harvest.
@@ -179,6 +181,12 @@ class Recorder:
         accelerator: Any = getattr(sys.modules.get("accelerate.accelerator"), "Accelerator", None)
         if accelerator is not None:
             accelerator.backward = self.memory.noting_saved(accelerator.backward)
+        self.phases.patch(kind, accelerator, self.enter)
+
+    def enter(self, part: str, loss: Any = None) -> None:
+        """Begin a part of a step (`phases.py`)."""
+        if self.measuring():
+            self.meter.enter(part, loss)
 
     def measuring(self) -> bool:
         return self.meter is not None and self.state is not None and bool(self.meter.on)
@@ -213,7 +221,14 @@ class Recorder:
             self.memory.begin(resets=not native)
             parts = {"counting": self.counting, "compilations": self.compilations}
             clock = self.clocks.clock_of(args.device.type)
-            self.meter = self.meters.Meter(self.folder, rank=self.rank, clock=clock, toggle=self.toggle, **parts)
+            shared = any(self.setting_readers.ranks_along(name, trainer) > 1 for name in self.phases.SHARING)
+            device = args.device.type
+            divide, self.waits_unknown = self.phases.divider(
+                self.settings, world_size=size, device=device, shared=shared
+            )
+            self.meter = self.meters.Meter(
+                self.folder, rank=self.rank, clock=clock, toggle=self.toggle, divide=divide, **parts
+            )
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.meter.begin()
@@ -301,4 +316,5 @@ class Recorder:
             "nonfinite_step": self.nonfinite, "measure": self.measure or None, "stopped": self.stopped,
             "instrument": "off" if self.off else "on", "instrument_error": meter and meter.trouble,
             "memory_tracker": self.tracker, "toggle_steps": self.toggle,
+            "undivided": meter and meter.undivided, "waits_unknown": self.waits_unknown,
         }  # fmt: skip
