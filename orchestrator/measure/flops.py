@@ -60,6 +60,9 @@ GPU_TYPES: dict[str, tuple[str, float]] = {
     "L40S": ("L40S", 44.5),
 }
 
+# The passes whose FLOPs are known by themselves.
+PASSES = ("forward", "backward")
+
 _SIXTEEN_BIT = {"bf16", "fp16", "bfloat16", "float16"}
 
 
@@ -84,6 +87,15 @@ def model_flops_per_token(
         return None
     frozen, trainable = matrices
     return 4 * frozen + 6 * trainable + 3 * attention - left_out
+
+
+def forward_flops_per_token(
+    architecture: Architecture, *, squares_per_token: float, longest: int | None = None
+) -> float | None:
+    """Return the FLOPs of the forward pass: a third of the model's FLOPs if all weights are trained. None if a fact is unknown."""
+    matrices = _matrices(architecture)
+    attention = _attention_forward(architecture, squares_per_token=squares_per_token, longest=longest, uncut=False)
+    return None if matrices is None or attention is None else 2 * sum(matrices) + attention
 
 
 def hardware_flops_per_token(
@@ -203,3 +215,31 @@ def achieved(settings: Mapping[str, Any], *, squares_per_token: float, tokens_pe
         if flops is not None:
             numbers[name] = utilization(flops_per_token=flops, tokens_per_s_per_gpu=tokens_per_s_per_gpu, peak=peak)
     return numbers
+
+
+def of_passes(
+    settings: Mapping[str, Any],
+    *,
+    squares_per_token: float,
+    tokens_per_step: float,
+    seconds: Mapping[str, float | None],
+) -> dict[str, float]:
+    """Return forward_mfu and backward_mfu, if they are known: the model FLOPs of a pass as a share of the peak in its time.
+
+    `tokens_per_step` are those of one device. `seconds` are the times of the passes per step. What checkpointing computes again
+    takes time, but does not count as work. A share above one is left out: the compiler or the kernels moved work to the other pass.
+    """
+    architecture, longest = settings.get("architecture") or {}, settings.get("max_seq_len")
+    model = model_flops_per_token(architecture, squares_per_token=squares_per_token, longest=longest)
+    forward = forward_flops_per_token(architecture, squares_per_token=squares_per_token, longest=longest)
+    precision = {name: settings.get(name) for name in ("dtype", "mixed_precision", "quantization")}
+    peak = peak_flops(settings.get("device_name"), **precision)
+    if model is None or forward is None or peak is None:
+        return {}
+    work = dict(zip(PASSES, (forward, model - forward), strict=True))
+    shares = {
+        f"{name}_mfu": flops * tokens_per_step / time_s / peak
+        for name, flops in work.items()
+        if (time_s := seconds.get(name))
+    }
+    return {name: share for name, share in shares.items() if share <= 1}

@@ -18,15 +18,11 @@ from typing import Any
 
 from orchestrator.measure import flops, rank_files, steady_state, steps
 from orchestrator.measure.rank_files import Cells, Number, Worker
-from orchestrator.measure.steps import Step, contradictions, recompilations
+from orchestrator.measure.steps import Step, batches, contradictions, parts, recompilations
 from orchestrator.records import Caveat, CaveatKind, Measurement, StepSource
 
 _SOURCE = "steps of all ranks"
 _HEADLINE = ("tokens_per_s", "tokens_per_s_per_gpu", "real_tokens_per_s", "step_time_s")
-# A batch is short if both its tokens and its samples are below this share of the largest batch.
-SHORT_BATCH = 0.75
-# Short batches are reported if they are more than this share of the steady steps.
-MANY_SHORT = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +48,10 @@ class _Series:
     together: tuple[Step, ...]
     lines: Mapping[int, tuple[Step, ...]]
 
+    def after(self, count: int) -> dict[int, tuple[Step, ...]]:
+        """Return each rank's steps without the first `count` steps."""
+        return {rank: own[count:] for rank, own in self.ranks.items()}
+
 
 def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: float | None = None) -> Reading:
     """Return the numbers of an instrumented run of `world_size` processes, from their files. It ended after `wall_s` seconds."""
@@ -71,11 +71,17 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
     if isinstance(state, steady_state.Steady):
         speed = _speed(series.together, state, world_size) | _warm_up(series.together, state, first)
         numbers |= speed
+        divided, reasons = parts.read(series.after(state.discarded_steps), ordered)
+        numbers |= divided | batches.sizes(series.together[state.discarded_steps :], world_size=world_size)
+        missing = [
+            Measurement(name=name, value=None, source=_SOURCE, missing=Caveat(detail=why))
+            for name, why in reasons.items()
+        ]
         try:
-            numbers |= _work(series.together, first, speed["tokens_per_s_per_gpu"])
+            numbers |= _work(series.together, first, numbers)
         except flops.Overcounted as error:
             impossible = str(error)
-        notes += [*state.warnings, *_short_batches(series.together[state.discarded_steps :])]
+        notes += [*state.warnings, *batches.short(series.together[state.discarded_steps :])]
     else:
         numbers |= {"first_step_s": series.together[0].seconds} if series.together else {}
         missing = [Measurement(name=name, value=None, source=_SOURCE, missing=state) for name in _HEADLINE]
@@ -178,21 +184,6 @@ def _speed(series: Sequence[Step], state: steady_state.Steady, world_size: int) 
     }
 
 
-def _short_batches(window: Sequence[Step]) -> Iterator[str]:
-    """Yield a sentence if many steps had fewer tokens and fewer samples than the remaining steps.
-
-    Texts of different length change only the tokens.
-    """
-    counts = [(step.tokens, step.samples) for step in window if step.tokens and step.samples]
-    tokens, samples = (SHORT_BATCH * max(values) for values in zip(*counts, strict=True)) if counts else (0, 0)
-    short = sum(own_tokens < tokens and own_samples < samples for own_tokens, own_samples in counts)
-    if short > MANY_SHORT * len(counts):
-        yield (
-            f"{short} of {len(counts)} steady steps had a smaller batch than the others, like the last batch of an epoch: the "
-            "numbers mix steps of different work; give more data, or set dataloader_drop_last: true"
-        )
-
-
 def _total(window: Sequence[Step], name: str) -> int | None:
     """Return the sum of one count, or None if a step could not be counted or the sum is 0."""
     counts = [getattr(step, name) for step in window]
@@ -218,14 +209,20 @@ def _warm_up(series: Sequence[Step], state: steady_state.Steady, first: Worker) 
     return {"first_step_s": series[0].seconds, "warmup_s": sum(head), "compile_s": above if compiled and head else None}
 
 
-def _work(series: Sequence[Step], first: Worker, speed: Number | None) -> Cells:
-    """Return FLOPs per token of the model as it was built, and their share of the device's peak."""
+def _work(series: Sequence[Step], first: Worker, numbers: Cells) -> Cells:
+    """Return FLOPs per token of the model as it was built, and their share of the device's peak: in all, and in each pass."""
+    speed: Number | None = numbers["tokens_per_s_per_gpu"]
     settings = first.get("settings") or {}
     counted = [step for step in series if step.tokens is not None]
     tokens, squares = _total(counted, "tokens"), _total(counted, "squares")
     if not settings.get("architecture") or tokens is None or squares is None or speed is None:
         return {}
-    return flops.achieved(settings, squares_per_token=squares / tokens, tokens_per_s_per_gpu=speed)
+    work = flops.achieved(settings, squares_per_token=squares / tokens, tokens_per_s_per_gpu=speed)
+    per_step = speed / numbers["steps_per_s"]
+    passes = {name: numbers.get(f"{name}_time_s") for name in flops.PASSES}
+    return work | flops.of_passes(
+        settings, squares_per_token=squares / tokens, tokens_per_step=per_step, seconds=passes
+    )
 
 
 def _rank_rows(
@@ -250,6 +247,7 @@ def _rank_rows(
             "host_rss_bytes": peak.get("rss_bytes"),
             **rank_files.stage_cells(worker),
             **_rank_speed(series.ranks.get(rank, ())[cut:], seconds),
+            **(parts.of_rank(series.ranks.get(rank, ())[cut:]) if "undivided" in worker else {}),
         }
         yield {name: value for name, value in cells.items() if value is not None}
 

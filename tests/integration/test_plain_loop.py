@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from campaigns import Campaign, tunebench
 
-from orchestrator.measure.steps import StepLines
+from orchestrator.measure.steps.printed import StepLines
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plain_loop"
 # Adam's step takes three times as long as that of plain SGD, and momentum's 5 % longer. A run differs from the next by 0.2 %.

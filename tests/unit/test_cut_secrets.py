@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.files.printable_text import one_line, quoted
 from orchestrator.measure import gpu_timeline
-from orchestrator.measure.steps import StepLines
+from orchestrator.measure.steps.printed import StepLines
 from orchestrator.plan.config.argument_text import shown
 from orchestrator.records import CustomCommand, MetricSource
 from orchestrator.trainers.external import custom

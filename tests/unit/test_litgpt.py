@@ -12,7 +12,7 @@ from factories.results import experiment
 from test_argument_values import planned, said
 
 from orchestrator.measure import steps as step_files
-from orchestrator.measure.steps import StepLines
+from orchestrator.measure.steps.printed import StepLines
 from orchestrator.records import Experiment, Framework, Measure, ProcessOutcome, RunFolder, StepSource
 from orchestrator.results.store import Store
 from orchestrator.run import collect, reported_steps

@@ -716,7 +716,7 @@ def test_a_waterfall_goes_from_the_baselines_step_to_this_one() -> None:
     (view,) = explained(BASE_STEP, Made(framework="fast", runs=SHORT_STEP)).views
     assert view.at == ("config:llama-1b", "1", "fast")
     assert view.rows == (
-        ("waiting for data", "10 ms", "20 ms", "+10.00 ms"),
+        ("between steps", "10 ms", "20 ms", "+10.00 ms"),
         ("GPU idle", "20 ms", "5 ms", "−15.00 ms"),
         ("the rest", "70 ms", "25 ms", "−45.00 ms"),
         ("step", "100 ms", "50 ms", "0.500×"),
@@ -741,8 +741,8 @@ def test_what_is_not_claimed_is_explained_in_grey_with_the_reason(side: str) -> 
 @pytest.mark.parametrize(
     ("missing", "names", "reason"),
     [
-        ("gpu_utilization", ["waiting for data", "the rest", "step"], "GPU idle (both need NVML's readings"),
-        ("data_wait_share", ["GPU idle", "the rest", "step"], "waiting for data (it is not known of both)"),
+        ("gpu_utilization", ["between steps", "the rest", "step"], "GPU idle (both need NVML's readings"),
+        ("data_wait_share", ["GPU idle", "the rest", "step"], "between steps (it is not known of both)"),
     ],
 )
 def test_a_part_that_one_side_does_not_have_is_no_zero(missing: str, names: list[str], reason: str) -> None:
@@ -760,7 +760,7 @@ def test_a_metric_that_is_marked_as_a_part_of_a_step_is_a_bar(monkeypatch: pytes
     shorter = [{**run, "sync_share": 0.1} for run in SHORT_STEP]
     (view,) = explained(made, Made(framework="fast", runs=shorter)).views
     assert view.rows[:3] == (
-        ("waiting for data", "10 ms", "20 ms", "+10.00 ms"),
+        ("between steps", "10 ms", "20 ms", "+10.00 ms"),
         ("waiting of ranks", "20 ms", "5 ms", "−15.00 ms"),
         ("the rest", "70 ms", "25 ms", "−45.00 ms"),
     )
@@ -770,9 +770,9 @@ def test_a_metric_that_is_marked_as_a_part_of_a_step_is_a_bar(monkeypatch: pytes
     assert without.summary.endswith("Not shown by itself: waiting of ranks (it is not known of both).")
 
 
-PARTS = ("forward", "backward", "optimizer", "communication")
-SPLIT_BASE = {"step_forward_s": 0.02, "step_backward_s": 0.04, "step_optimizer_s": 0.01, "step_communication_s": 0.015}
-SPLIT_SHORT = {"step_forward_s": 0.008, "step_backward_s": 0.012, "step_optimizer_s": 0.008, "step_communication_s": 0}
+SPLIT_BASE = {"forward_time_s": 0.025, "backward_time_s": 0.045, "optimizer_time_s": 0.01}
+SPLIT_SHORT = {"forward_time_s": 0.01, "backward_time_s": 0.012, "optimizer_time_s": 0.006}
+WORK = ("forward pass", "backward pass", "optimizer")
 
 
 def split(base: Mapping[str, float], short: Mapping[str, float]) -> Chart:
@@ -782,56 +782,68 @@ def split(base: Mapping[str, float], short: Mapping[str, float]) -> Chart:
     return explained(Made(runs=longer), Made(framework="fast", runs=shorter))
 
 
-@pytest.fixture
-def in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registers four metrics that a later record may have."""
-    for part in PARTS:
-        name = f"step_{part}_s"
-        monkeypatch.setitem(METRICS, name, Metric(name, part, f"Time of {part} in a step.", unit="s", step_part=part))
-
-
-@pytest.mark.usefixtures("in_seconds")
-def test_parts_in_seconds_divide_a_step_further() -> None:
+def test_passes_divide_a_step_further() -> None:
     (view,) = split(SPLIT_BASE, SPLIT_SHORT).views
     assert view.rows == (
-        ("waiting for data", "10 ms", "20 ms", "+10.00 ms"),
-        ("forward", "20 ms", "8 ms", "−12.00 ms"),
-        ("backward", "40 ms", "12 ms", "−28.00 ms"),
-        ("optimizer", "10 ms", "8 ms", "−2.00 ms"),
-        ("communication", "15 ms", "0 ms", "−15.00 ms"),
-        ("the rest", "5 ms", "2 ms", "−3.00 ms"),
+        ("between steps", "10 ms", "20 ms", "+10.00 ms"),
+        ("forward pass", "25 ms", "10 ms", "−15.00 ms"),
+        ("backward pass", "45 ms", "12 ms", "−33.00 ms"),
+        ("optimizer", "10 ms", "6 ms", "−4.00 ms"),
+        ("the rest", "10 ms", "2 ms", "−8.00 ms"),
         ("step", "100 ms", "50 ms", "0.500×"),
     )
     assert view.figure["narrow"]["ticktext"][1:-1] == [f"{name} " for name, *_ in view.rows[:-1]]
 
 
-@pytest.mark.usefixtures("in_seconds")
+def test_the_time_between_steps_is_divided_where_both_sides_know_its_parts() -> None:
+    """The share of a step of several ranks may be larger than the mean of its ranks' times, so it has no bar."""
+    between = {"data_time_s": 0.006, "between_time_s": 0.003}
+    (view,) = split(SPLIT_BASE | between, SPLIT_SHORT | between).views
+    names = ["waiting for data", "logging, evaluation and saving", *WORK, "the rest", "step"]
+    assert [row[0] for row in view.rows] == names
+    assert view.rows[0] == ("waiting for data", "6 ms", "6 ms", "±0.00 ms")
+    (view,) = split(SPLIT_BASE | between, SPLIT_SHORT).views
+    assert [row[0] for row in view.rows] == ["between steps", *WORK, "the rest", "step"]
+    assert "waiting for data, logging, evaluation and saving (it is not known of both)" in view.summary
+
+
+def test_communication_is_taken_out_of_its_pass_where_both_sides_know_it() -> None:
+    waits = {"forward_comm_time_s": 0.004, "backward_comm_time_s": 0.01}
+    (view,) = split(SPLIT_BASE | waits, SPLIT_SHORT | {name: 0.0 for name in waits}).views
+    assert view.rows[1:3] == (
+        ("forward pass", "21 ms", "10 ms", "−11.00 ms"),
+        ("backward pass", "35 ms", "12 ms", "−23.00 ms"),
+    )
+    assert view.rows[4:6] == (
+        ("communication in the forward pass", "4 ms", "0 ms", "−4.00 ms"),
+        ("communication in the backward pass", "10 ms", "0 ms", "−10.00 ms"),
+    )
+    (view,) = split(SPLIT_BASE | waits, SPLIT_SHORT).views
+    assert [row[0] for row in view.rows] == ["between steps", *WORK, "the rest", "step"]
+    assert view.rows[1][1] == "25 ms", "the other side's pass has its communication in it, too"
+
+
 @pytest.mark.parametrize("side", ["baseline", "fast"])
 def test_a_part_in_seconds_needs_both_sides(side: str) -> None:
     none: dict[str, float] = {}
     (view,) = split(*((none, SPLIT_SHORT) if side == "fast" else (SPLIT_BASE, none))).views
-    assert [row[0] for row in view.rows] == ["waiting for data", "GPU idle", "the rest", "step"]
-    assert view.summary.endswith(
-        "Not shown by itself: forward, backward, optimizer, communication (it is not known of both)."
-    )
+    assert [row[0] for row in view.rows] == ["between steps", "GPU idle", "the rest", "step"]
+    assert view.summary.endswith(f"Not shown by itself: {', '.join(WORK)} (it is not known of both).")
 
 
-@pytest.mark.usefixtures("in_seconds")
 @pytest.mark.parametrize("side", ["baseline", "fast"])
 def test_parts_that_overlap_are_not_drawn(side: str) -> None:
-    """Communication hides behind the backward pass, so the parts are longer than the step that has them."""
-    base = SPLIT_BASE | ({"step_communication_s": 0.03} if side == "baseline" else {})
-    short = SPLIT_SHORT | ({"step_communication_s": 0.01} if side == "fast" else {})
+    base = SPLIT_BASE | ({"optimizer_time_s": 0.03} if side == "baseline" else {})
+    short = SPLIT_SHORT | ({"optimizer_time_s": 0.01} if side == "fast" else {})
     (view,) = split(base, short).views
-    assert [row[0] for row in view.rows] == ["waiting for data", "GPU idle", "the rest", "step"]
+    assert [row[0] for row in view.rows] == ["between steps", "GPU idle", "the rest", "step"]
     assert view.summary.endswith(
-        "Not shown by itself: forward, backward, optimizer, communication (the parts are longer than the step, so they overlap)."
+        f"Not shown by itself: {', '.join(WORK)} (the parts are longer than the step, so they overlap)."
     )
 
 
-@pytest.mark.usefixtures("in_seconds")
 def test_parts_may_exceed_their_step_by_the_error_of_a_mean() -> None:
-    (view,) = split(SPLIT_BASE | {"step_communication_s": 0.0205}, SPLIT_SHORT).views
+    (view,) = split(SPLIT_BASE | {"optimizer_time_s": 0.0205}, SPLIT_SHORT).views
     assert view.rows[-2] == ("the rest", "0 ms", "2 ms", "+2.00 ms")
 
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.measure.steps import LONGEST_LINE, StepLines, parse
+from orchestrator.measure.steps import LONGEST_LINE, parse
+from orchestrator.measure.steps.printed import StepLines
 
 KEYS = st.sampled_from(["step", "seconds", "time", "tokens", "samples", "loss"])
 NUMBERS = st.one_of(st.integers(-3, 60), st.floats(), st.integers(), st.text(max_size=3), st.booleans(), st.none())

@@ -13,7 +13,7 @@ from factories.results import ended, experiment, stored
 from test_argument_values import planned, said
 
 from orchestrator.campaign.status.activity import look
-from orchestrator.measure.steps import StepLines
+from orchestrator.measure.steps.printed import StepLines
 from orchestrator.records import Device, Experiment, Framework, Measurement, ProcessOutcome, RunFolder, StepSource
 from orchestrator.run import collect, reported_steps
 from orchestrator.trainers import get

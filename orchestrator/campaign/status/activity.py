@@ -23,7 +23,8 @@ from orchestrator.campaign.status import compiled_steps
 from orchestrator.errors import SelectionError
 from orchestrator.files import reading as untrusted
 from orchestrator.measure import gpu_timeline
-from orchestrator.measure.steps import StepLines, recompilations
+from orchestrator.measure.steps import recompilations
+from orchestrator.measure.steps.printed import StepLines
 from orchestrator.monitors import nvidia_smi
 from orchestrator.plan.command.parallelism import context_size
 from orchestrator.records import Experiment, RunFolder, StepSource

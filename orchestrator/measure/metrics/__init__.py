@@ -8,7 +8,17 @@ base units (seconds, bytes, tokens, joules). One column is in MiB, as in the ref
 
 from __future__ import annotations
 
-from orchestrator.measure.metrics import gpu, memory, model, operators, relative, shown, speed, trainer, work
+from orchestrator.measure.metrics import (
+    gpu,
+    memory,
+    model,
+    operators,
+    shown,
+    speed,
+    step_parts,
+    trainer,
+    work,
+)
 from orchestrator.measure.metrics.facts import FACTS, SETTINGS
 from orchestrator.measure.metrics.metric import DASH, MIB, ONE_RUN_EFFECT, Direction, Judged, Metric, Show, Where
 
@@ -18,11 +28,12 @@ __all__ += ["Where", "columns", "metric", "show"]
 _GROUPS = (
     *(
         speed.SPEED,
+        step_parts.STEP_PARTS,
         operators.OPERATORS,
         trainer.FINAL,
         trainer.REPORTED,
         trainer.ROUNDS,
-        relative.RELATIVE,
+        work.RELATIVE,
         work.COMPARISON,
         memory.MEMORY,
     ),

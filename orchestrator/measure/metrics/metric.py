@@ -69,7 +69,8 @@ class Metric:
     smallest change that matters, as a share: 0.02 means ×1.02 or ÷1.02. For a metric without a test, it is the tolerance.
     `one_run_effect` replaces ONE_RUN_EFFECT for a metric whose single runs differ by more. `order` is the place among the
     columns that are shown first or compared. `step_part` is for a part of a step's time, in seconds per step
-    (the unit `s`) or as a share of the step: the name of this part, as the report's waterfall shows it. Parts do not overlap.
+    (the unit `s`) or as a share of the step: the name of this part, as the report's waterfall shows it. Parts do not overlap,
+    unless a part is inside the part of another metric: then `within` is this metric.
     """
 
     name: str
@@ -88,3 +89,4 @@ class Metric:
     where: Where = Where.TABLES
     order: int = 0
     step_part: str = ""
+    within: str = ""

@@ -222,7 +222,7 @@ SPEED = (
         "data wait",
         "Share of the steady time that is between the end of a step and the beginning of the next step.",
         leaves_out="Data loading while the GPU still works is not included. Logging, evaluation and saving are included.",
-        step_part="waiting for data",
+        step_part="between steps",
     ),
     _share("padding_share", "padding", "Share of the steady steps' tokens that are padding."),
     _steps(

@@ -15,7 +15,7 @@ from itertools import chain
 from orchestrator.measure import intervals, losses
 from orchestrator.measure.memory_logs import finite
 from orchestrator.measure.metrics import METRICS
-from orchestrator.measure.metrics.relative import RELATIVE
+from orchestrator.measure.metrics.work import RELATIVE
 from orchestrator.results.table.rows import NO_FRAMEWORK, Value
 
 Cells = Mapping[str, Value]

@@ -17,8 +17,7 @@ from orchestrator.files import reading
 from orchestrator.files.printable_text import quoted
 from orchestrator.files.redaction import Redactor, redact_cells
 from orchestrator.measure.metrics import FACTS, METRICS, Show, limits
-from orchestrator.measure.metrics.relative import RELATIVE
-from orchestrator.measure.metrics.work import COMPARISON
+from orchestrator.measure.metrics.work import COMPARISON, RELATIVE
 from orchestrator.records import Caveat, Experiment, Job, RunRecord, Status
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.contents import StoredExperiment

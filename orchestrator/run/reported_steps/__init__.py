@@ -22,7 +22,7 @@ from orchestrator.files import reading, writing
 from orchestrator.files.package import STEPS_MODULE
 from orchestrator.measure import steps
 from orchestrator.measure.rank_files import worker_files
-from orchestrator.measure.steps import StepLines
+from orchestrator.measure.steps.printed import StepLines
 from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, RunFolder, StepSource
 from orchestrator.records.run_folder import MODULES
 from orchestrator.run.reported_steps.early_end import EarlyEnd

@@ -1,9 +1,10 @@
 """The chart that explains a speed-up: how each part of a step differs between an experiment and its baseline. Pure.
 
-A step is the mean step of the steady state. Records divide it by the metrics with a `step_part`, such as the time between steps,
-and by the time without a kernel on the GPU (NVML). What they do not divide is the rest. Two steps are compared only if they have
-equally many tokens. A part that only one side has is left out, with the reason. So are parts that together are longer than their
-step: they overlap, and their bars would count the same time twice.
+A step is the mean step of the steady state. Records divide it by the metrics with a `step_part`, such as the time of the
+forward pass, and by the time without a kernel on the GPU (NVML). What they do not divide is the rest. If a part is within
+another part, both have a bar, and the bar of the other part is without it. Two steps are compared only if they have equally
+many tokens. A part that only one side has is left out, with the reason. So are parts that together are longer than their step:
+they overlap, and their bars would count the same time twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from orchestrator.report.page.charts.chart_data import Cell, by_panel, noun
 from orchestrator.report.page.charts.row_axis import row_bars, row_figure, texts
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
 
-WAITING, IDLE, REST = METRICS["data_wait_share"].step_part, "GPU idle", "the rest"
+IDLE, REST = "GPU idle", "the rest"
+# The time between steps, and the two times that divide it. In these times the GPU is idle, too.
+_BETWEEN, _BETWEEN_PARTS = "data_wait_share", ("data_time_s", "between_time_s")
+_WAITS = (_BETWEEN, *_BETWEEN_PARTS)
 # The largest number of experiments that are explained: those that differ the most.
 MOST = 200
 _STEP, _RATE = "step_time_s", "steps_per_s"
@@ -87,8 +91,8 @@ def waterfall(cells: Sequence[Cell], facet: str) -> Chart:
     views = [_view(why) for panel in by_panel(cells) for why in in_order if why.cell.panel == panel]
     reading = (
         "The mean step in the steady state: the baseline's on top, then what changed, and this experiment's below. Green is "
-        f"shorter, purple is longer. {WAITING.capitalize()} is the time between steps, with logging and saving. {IDLE} is the "
-        "other time in which no kernel ran. If the bars are grey and hatched, nothing is claimed."
+        f"shorter, purple is longer. {REST.capitalize()} is what the records do not divide. {IDLE} is the time in which no kernel "
+        "ran, without the time between steps. If the bars are grey and hatched, nothing is claimed."
     )
     return Chart(
         id="why",
@@ -137,11 +141,15 @@ def _divided(base: Cell, cell: Cell) -> _Division:
     """Divide the steps of both sides into the parts that both recorded, if these can be true. There may be no part."""
     marked = {name: metric.step_part for name, metric in METRICS.items() if metric.step_part}
     both = [name for name in (*marked, _BUSY_SHARE) if name in base.numbers and name in cell.numbers]
+    both = [name for name in both if not (within := METRICS[name].within) or within in both]
+    if set(_BETWEEN_PARTS) <= set(both):
+        both = [name for name in both if name != _BETWEEN]
+        marked.pop(_BETWEEN)
     one_side = [name for name in marked if (name in base.numbers) != (name in cell.numbers)]
     missing = {marked[name]: "it is not known of both" for name in one_side}
     if _BUSY_SHARE not in both:
         missing[IDLE] = "both need NVML's readings: `monitors: [nvml]`"
-    work = [marked[name] for name in both if name in marked and marked[name] != WAITING]
+    work = [marked[name] for name in both if name in marked and name not in _WAITS]
     if work and (parts := _pairs(base, cell, [name for name in both if name != _BUSY_SHARE])):
         return _Division(parts, missing | {IDLE: "the other parts include it"})
     missing |= dict.fromkeys(work, "the parts are longer than the step, so they overlap")
@@ -155,16 +163,23 @@ def _pairs(base: Cell, cell: Cell, names: Sequence[str]) -> dict[str, tuple[floa
 
 
 def _seconds(cell: Cell, names: Sequence[str]) -> dict[str, float]:
-    """Return the seconds of the parts of a step. While a step waits for data, the GPU is idle, and this time counts once."""
+    """Return the seconds of the parts of a step. Between steps, the GPU is idle, and this time counts once."""
     step = _step_s(cell)
-    of_metrics = [(METRICS[name], cell.numbers[name]) for name in names if name != _BUSY_SHARE]
-    parts = {metric.step_part: value if metric.unit == "s" else value * step for metric, value in of_metrics}
+    whole = {
+        name: cell.numbers[name] * (1 if METRICS[name].unit == "s" else step) for name in names if name != _BUSY_SHARE
+    }
+    own = dict(whole)
+    for name, value in whole.items():
+        if outer := METRICS[name].within:
+            own[outer] -= value
+    parts = {METRICS[name].step_part: value for name, value in own.items()}
     if _BUSY_SHARE in names:
-        parts[IDLE] = max(0.0, (1 - cell.numbers[_BUSY_SHARE]) * step - parts.get(WAITING, 0.0))
+        between = sum(whole.get(name, 0.0) for name in _WAITS)
+        parts[IDLE] = max(0.0, (1 - cell.numbers[_BUSY_SHARE]) * step - between)
     rest = step - sum(parts.values())
-    if not parts or min(parts.values()) < 0 or rest < -_EXCESS * step:
+    if not parts or min(*parts.values(), rest) < -_EXCESS * step:
         return {}
-    return {**parts, REST: max(0.0, rest)}
+    return {name: max(0.0, value) for name, value in {**parts, REST: rest}.items()}
 
 
 def _named(cell: Cell) -> str:
