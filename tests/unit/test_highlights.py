@@ -47,6 +47,84 @@ def warned(*cells: Made) -> list[str]:
     return texts(highlights(made_table(*cells)), HighlightKind.WARNING)
 
 
+# --------------------------------------------------------------------------------------------- what limits a step
+
+
+def limited(
+    runs: int = 3, *, by: Sequence[float] = (0.99, 1.0, 1.01), name: str, value: float, **others: float
+) -> Made:
+    """Runs of 0.1 s a step; the number `name` differs a little between the runs."""
+    made = speeds(*[100.0] * runs, steps_per_s=10.0, **others)
+    return Made(runs=[{**run, name: value * factor} for run, factor in zip(made, by, strict=False)])
+
+
+def test_a_slow_loader_is_named_with_what_the_gpu_alone_would_do() -> None:
+    (text,) = gains(limited(name="data_time_s", value=0.031))
+    assert text == (
+        "baseline on llama-1b at 1 GPU: the data loader is the limit: 31 % (30 to 32) of a step; the GPU alone would do 1.45×; "
+        "try a larger dataloader_num_workers"
+    )
+
+
+@pytest.mark.parametrize(
+    ("runs", "value", "by", "told"),
+    [
+        (3, 0.031, (0.99, 1.0, 1.01), True),
+        (3, 0.031, (0.2, 1.0, 1.8), False),  # the runs differ too much
+        (3, 0.009, (0.99, 1.0, 1.01), False),
+        (1, 0.012, (1.0,), True),
+        (1, 0.0105, (1.0,), False),  # one run, too near to the limit
+    ],
+)
+def test_a_limit_is_named_only_beyond_the_noise(runs: int, value: float, by: Sequence[float], told: bool) -> None:
+    assert bool(gains(limited(runs, by=by, name="data_time_s", value=value))) is told
+
+
+def test_a_doubted_experiment_has_no_limit() -> None:
+    busy = (Caveat(kind=CaveatKind.BUSY_HOST, detail="x"),)
+    assert gains(replace(limited(name="data_time_s", value=0.031), warnings=busy)) == []
+
+
+def test_a_host_that_sets_the_pace_is_named_with_what_helps() -> None:
+    many = {"step_tokens_per_gpu": 8192.0, "step_tokens_spread": 0.0}
+    (text,) = gains(limited(name="host_bound_share", value=0.9, gpu_utilization=0.29, **many))
+    assert text == (
+        "baseline on llama-1b at 1 GPU: host-bound: the GPU is busy 29 % of the time, and the host sets the pace in 90 % "
+        "(88 to 92) of a step; try torch.compile or a larger batch"
+    )
+    (text,) = gains(limited(name="host_bound_share", value=0.9, step_tokens_per_gpu=2200.0, step_tokens_spread=0.35))
+    assert text.endswith(
+        "a step has 2,200 tokens per GPU, which differ by 35 % between steps; try packed rows or a larger batch"
+    )
+    assert gains(limited(name="host_bound_share", value=0.4, **many)) == []
+
+
+def test_ragged_rows_on_a_gpu_that_is_little_busy_are_named_without_the_hosts_share() -> None:
+    (text,) = gains(limited(name="gpu_utilization", value=0.29, step_tokens_per_gpu=2200.0, step_tokens_spread=0.1))
+    assert text == (
+        "baseline on llama-1b at 1 GPU: host-bound: the GPU is busy 29 % (28 to 30) of the time; a step has 2,200 tokens per GPU; "
+        "try packed rows or a larger batch"
+    )
+    assert gains(limited(name="gpu_utilization", value=0.29, step_tokens_per_gpu=8192.0, step_tokens_spread=0.0)) == []
+    assert gains(limited(name="gpu_utilization", value=0.9, step_tokens_per_gpu=2200.0, step_tokens_spread=0.5)) == []
+
+
+def test_waits_of_ranks_are_named_and_a_slow_loader_is_not_called_host_bound() -> None:
+    both = limited(name="host_bound_share", value=0.9, data_time_s=0.04, exposed_comm_time_s=0.02)
+    loader, waits = gains(replace(both, num_gpus=2))
+    assert "the data loader is the limit: 40 %" in loader
+    assert waits.endswith(
+        "each GPU waits for the others in 20 % of a step; try a larger batch or more gradient accumulation"
+    )
+
+
+def test_the_largest_limits_are_named_and_the_others_counted() -> None:
+    cells = [replace(limited(name="data_time_s", value=0.02 + 0.001 * at), scenario=f"s{at}") for at in range(6)]
+    found = [text for text in gains(*cells) if "data loader" in text]
+    assert [re.search(r"limit: (\d+) %", text)[1] for text in found[:4]] == ["25", "24", "23", "22"]  # type: ignore[index]
+    assert found[4] == "2 more experiments limited by the data loader"
+
+
 # ------------------------------------------------------------------------------------------------- gains, recomputed
 
 

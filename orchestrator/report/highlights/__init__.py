@@ -17,6 +17,7 @@ from orchestrator.report.highlights.gpu_time import gpu_time
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, known_of
 from orchestrator.report.highlights.host_bound import host_bound
 from orchestrator.report.highlights.scaling import dips, scaling
+from orchestrator.report.highlights.step_time import step_time
 from orchestrator.report.highlights.warnings import warnings
 from orchestrator.results.table.baseline import pairs_of
 
@@ -33,6 +34,7 @@ def highlights(table: ResultsTable) -> tuple[Highlight, ...]:
         *gains(known, against),
         *scaling(known),
         *dips(known),
+        *step_time(known),
         *gpu_time(known),
         *host_bound(known),
         *chosen_references(known, against),
