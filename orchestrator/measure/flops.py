@@ -1,4 +1,4 @@
-"""Computes FLOPs per token, and the share of a device's peak, from facts that `workers/instrument/architecture.py` reads.
+"""Computes FLOPs per token, and the share of a device's peak, from facts that `workers/instrument/model/architecture.py` reads.
 
 Model FLOPs are the work that the mathematics of training needs. Per token, a matrix of n numbers takes 2n FLOPs forward, and 2n for
 the gradient of its input. A trained matrix takes 2n more for its own gradient. So full fine-tuning takes 6n; LoRA takes 4n for the
@@ -14,10 +14,10 @@ Left out: norms, activations, rotary embeddings, softmax, the loss and the optim
 and work that a kernel repeats by itself, as flash attention does.
 
 Gradients without a use do not count: if the embedding is frozen, no gradient is computed
-for the input of the first trained matrix, nor for anything before it (`workers/instrument/backward.py`).
+for the input of the first trained matrix, nor for anything before it (`workers/instrument/model/backward.py`).
 
-An unknown number is None, never a guess. A number is unknown if `workers/instrument/architecture.py` could not read a fact; if
-sequences are longer than a sliding window; for devices that are not in the table, such as MIG instances; for quantised weights;
+An unknown number is None, never a guess. A number is unknown if `workers/instrument/model/architecture.py` could not read a fact;
+if sequences are longer than a sliding window; for devices that are not in the table, such as MIG instances; for quantised weights;
 and for fp32 without autocast. A share of the peak above one shows a mistake in the FLOPs, the time or the peak, so it raises
 `Overcounted`.
 """

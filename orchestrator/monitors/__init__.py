@@ -9,6 +9,7 @@ from orchestrator.monitors.hf_memory import HfMemory
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.nvidia_smi import NvidiaSmi
 from orchestrator.monitors.nvml import Nvml
+from orchestrator.monitors.torch_profiler import TorchProfiler
 
 __all__ = ["MONITORS", "Monitor", "get", "load_problems", "names", "perturbing"]
 
@@ -17,6 +18,7 @@ MONITORS: Mapping[str, Monitor] = {
     "hf_memory_native": HfMemory(native=True),
     "nvidia_smi": NvidiaSmi(),
     "nvml": Nvml(),
+    "torch_profiler": TorchProfiler(),
 }
 
 _REGISTRY = Registry(kind=Monitor, group="tunebench.monitors", ours=MONITORS)

@@ -24,7 +24,7 @@ SOURCES = WORKERS / "instrument"
 FILE_NAME = "tunebench-instrument.py"
 PARTS = (
     *("architecture", "backward", "clocks", "compilations", "counting", "ending"),
-    *("meter", "phases", "recorder", "settings", "stages"),
+    *("meter", "phases", "profiler", "recorder", "settings", "stages"),
 )
 TOKEN_SPEED = "train_tokens_per_second"
 
@@ -58,7 +58,7 @@ def single_file() -> str:
 
     Each run's folder contains this file, named FILE_NAME, so that people can read the file and repeat the run.
     """
-    own, *texts = ((SOURCES / f"{name}.py").read_text(encoding="utf-8") for name in ("instrument", *PARTS))
+    own, *texts = (next(SOURCES.rglob(f"{name}.py")).read_text(encoding="utf-8") for name in ("instrument", *PARTS))
     begin, _, end = own.partition(_NO_PARTS)
     file = f"{_WRITTEN}{begin}{_NO_PARTS.rstrip().rstrip('}')}\n"
     for name, text in zip(PARTS, texts, strict=True):

@@ -52,7 +52,7 @@ def test_the_one_file_is_the_instrument_and_the_texts_of_its_parts(tmp_path: Pat
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     texts = {name: text.encode() for name, (_, text) in module.PARTS.items()}
-    assert texts == {name: (SOURCES / f"{name}.py").read_bytes() for name in PARTS}
+    assert texts == {name: next(SOURCES.rglob(f"{name}.py")).read_bytes() for name in PARTS}
     lines = file.read_text(encoding="utf-8").splitlines()
     own = (SOURCES / "instrument.py").read_text(encoding="utf-8").splitlines()
     at = own.index("PARTS: dict[str, tuple[int, str]] = {}")
@@ -63,10 +63,10 @@ def test_the_one_file_is_the_instrument_and_the_texts_of_its_parts(tmp_path: Pat
 def test_the_parts_are_those_that_are_asked_for() -> None:
     asked = set()
     for name in ("instrument", *PARTS):
-        for node in ast.walk(ast.parse((SOURCES / f"{name}.py").read_bytes())):
+        for node in ast.walk(ast.parse(next(SOURCES.rglob(f"{name}.py")).read_bytes())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {"part", "load", "self.load", "map"}:
                 asked |= {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
-    assert asked & {file.stem for file in SOURCES.glob("*.py")} == set(PARTS)
+    assert asked & {file.stem for file in SOURCES.rglob("*.py")} == set(PARTS)
 
 
 def test_a_target_has_modules_of_the_parts_names_of_its_own(tmp_path: Path) -> None:

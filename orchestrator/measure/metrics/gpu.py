@@ -111,6 +111,13 @@ GPU = (
         "Processes of other programs that used the run's devices.",
         leaves_out="Processes that lived less than a second.",
     ),
+    Metric(
+        "profiled_steps",
+        "profiled",
+        "Number of steps in the traces of `torch_profiler`, which are in the run's folder `profile/`.",
+        source="torch_profiler",
+        where=Where.FILES,
+    ),
     _cost(
         "monitor_cpu_s",
         "monitor CPU",

@@ -54,7 +54,7 @@ def work_of(experiment: Experiment) -> Work:
 
 
 def architecture(shape: ModelShape, adapters: Adapters | None, *, checkpointed: bool = False) -> dict[str, Any]:
-    """Return those facts of `workers/instrument/architecture.py` and `backward.py` that determine the FLOPs.
+    """Return those facts of `workers/instrument/model/architecture.py` and `backward.py` that determine the FLOPs.
 
     With checkpointing, transformers makes gradients reach the embedding, so they reach every matrix.
     """

@@ -14,8 +14,8 @@ files in the folder TUNEBENCH_RUN_DIR:
     steps-rank{R}.jsonl   a line per step, appended
     pids.txt              a line per process
 
-In Tunebench's own tree these parts are files next to this one. For a run, `trainers/instrumented.py` makes one file with all parts.
-In that file, the table PARTS has the texts of the parts. The file can be copied and run anywhere, and stays with the run that it
+In Tunebench's own tree these parts are files in this one's folder. For a run, `trainers/instrumented.py` makes one file with all
+parts. In that file, the table PARTS has the texts of the parts. The file can be copied and run anywhere, and stays with the run that it
 measured.
 
 Each part says what its numbers leave out. A loss that is not finite is written as null, since JSON has no word for it.
@@ -24,6 +24,7 @@ Each part says what its numbers leave out. A loss that is not finite is written 
                               "at_least_s" is there if the scenario has it
     TUNEBENCH_MEMORY_TRACKER  `native`: use the Trainer's memory tracker; `light`: use it without its thread (`stages.py`)
     TUNEBENCH_TOGGLE_STEPS    a number N, for an overhead study: measure only every other block of N steps
+    TUNEBENCH_PROFILE         profile some steps with torch's profiler (`profiler.py`)
     TUNEBENCH_INSTRUMENT      `off`, for an overhead study: record only errors, final metrics and settings; do nothing at a step
 
 SIGUSR2 writes the stacks of all threads to stderr, unless the target uses the signal itself. The watchdog asks for these stacks
@@ -38,6 +39,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import functools
+import glob
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
@@ -68,7 +70,8 @@ def part(name: str) -> Any:
         path, (above, text) = __file__, PARTS[name]
         text = "\n" * above + text  # so that a traceback finds its lines in this file
     else:
-        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py")
+        folder = os.path.dirname(os.path.abspath(__file__))
+        path = next(glob.iglob(os.path.join(glob.escape(folder), "**", name + ".py"), recursive=True))
         with open(path, encoding="utf-8") as file:
             text = file.read()
     module = types.ModuleType("_tunebench_" + name)

@@ -62,6 +62,9 @@ class Recorder:
         self.off = os.environ.get("TUNEBENCH_INSTRUMENT") == "off"
         self.tracker = os.environ.get("TUNEBENCH_MEMORY_TRACKER")
         self.toggle = int(os.environ.get("TUNEBENCH_TOGGLE_STEPS") or 0) or None
+        profile = os.environ.get("TUNEBENCH_PROFILE")
+        ranks = {"rank": self.rank, "world_size": self.world_size}
+        self.profile = self.load("profiler").Profile(profile, **ranks) if profile and not self.off else None
         self.stages = self.load("stages")
         self.memory = self.stages.Memory()
         self.stamps: dict[str, float | None] = dict.fromkeys(STAMPS)
@@ -226,6 +229,8 @@ class Recorder:
             divide, self.waits_unknown = self.phases.divider(
                 self.settings, world_size=size, device=device, shared=shared
             )
+            if self.profile:
+                self.profile.begin(state.max_steps - state.global_step)
             self.meter = self.meters.Meter(
                 self.folder, rank=self.rank, clock=clock, toggle=self.toggle, divide=divide, **parts
             )
@@ -242,6 +247,8 @@ class Recorder:
             if self.steps == 1 and self.meter.batches:
                 self.settings["gradient_accumulation_steps"] = len(self.meter.batches)
             self.meter.end(state.global_step)
+            if self.profile and self.profile.step():
+                self.meter.happened("profile")
             if getattr(control, "should_evaluate", False) or getattr(control, "should_save", False):
                 self.known += self.meter.harvest() or []  # the next step will come late
             if self.steps == 1:
@@ -284,6 +291,8 @@ class Recorder:
         self.close()
 
     def close(self) -> None:
+        if self.profile:
+            self.profile.end()
         if self.meter is not None:
             self.memory.close()
             waited = self.clocks.waited_s()
@@ -315,6 +324,6 @@ class Recorder:
             "core_wait": self.core_wait, "settings": settings, "losses": self.losses, "log_times": self.log_times,
             "nonfinite_step": self.nonfinite, "measure": self.measure or None, "stopped": self.stopped,
             "instrument": "off" if self.off else "on", "instrument_error": meter and meter.trouble,
-            "memory_tracker": self.tracker, "toggle_steps": self.toggle,
+            "memory_tracker": self.tracker, "toggle_steps": self.toggle, "profile": self.profile and self.profile.notes,
             "undivided": meter and meter.undivided, "waits_unknown": self.waits_unknown,
         }  # fmt: skip

@@ -1,0 +1,123 @@
+"""The profiler of the instrument: which steps it profiles, on which ranks, and what it says if it wrote no trace."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import monitors
+from orchestrator.monitors.torch_profiler import TorchProfiler
+from orchestrator.records import Command
+
+torch = pytest.importorskip("torch")
+profiler = pytest.importorskip("profiler")
+
+
+def made(folder: Path, *, rank: int = 0, world_size: int = 1, wait: int = 3, active: int = 2) -> Any:
+    asked = {"folder": str(folder), "wait": wait, "active": active}
+    return profiler.Profile(json.dumps(asked), rank=rank, world_size=world_size)
+
+
+def trained(profile: Any, *, most_steps: int, steps: int) -> list[int]:
+    """Train, and return the steps in which a trace was written."""
+    profile.begin(most_steps)
+    written = []
+    for step in range(1, steps + 1):
+        torch.ones(8, 8) @ torch.ones(8, 8)
+        if profile.step():
+            written.append(step)
+    profile.end()
+    return written
+
+
+def profiled(trace: dict[str, Any]) -> set[str]:
+    return {event["name"] for event in trace["traceEvents"] if str(event.get("name")).startswith("ProfilerStep#")}
+
+
+def test_whole_steps_after_the_wait_and_the_warm_up_are_profiled(tmp_path: Path) -> None:
+    profile = made(tmp_path)
+    assert trained(profile, most_steps=20, steps=10) == [7]
+    assert profile.notes == {"first_step": 6, "last_step": 7, "file": "rank0.json"}
+    assert profiled(json.loads((tmp_path / "rank0.json").read_text())) == {"ProfilerStep#5", "ProfilerStep#6"}
+    assert [path.name for path in tmp_path.iterdir()] == ["rank0.json"]
+
+
+def test_a_short_training_waits_for_fewer_steps(tmp_path: Path) -> None:
+    profile = made(tmp_path)
+    assert trained(profile, most_steps=5, steps=5) == [5]
+    assert profile.notes["first_step"] == 4
+
+
+def test_a_training_that_is_too_short_has_no_trace_and_says_why(tmp_path: Path) -> None:
+    profile = made(tmp_path)
+    assert trained(profile, most_steps=4, steps=4) == []
+    assert profile.notes == {"why_not": "the training has 4 steps, and a profile needs 5"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_training_that_ends_in_the_window_has_no_trace(tmp_path: Path) -> None:
+    profile = made(tmp_path)
+    assert trained(profile, most_steps=20, steps=6) == []
+    assert profile.notes == {"why_not": "the training ended before step 7"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_first_and_the_last_rank_are_profiled(tmp_path: Path) -> None:
+    chosen = [rank for rank in range(4) if made(tmp_path, rank=rank, world_size=4).chosen]
+    assert chosen == [0, 3]
+    middle = made(tmp_path, rank=1, world_size=4)
+    assert trained(middle, most_steps=20, steps=10) == [] and middle.notes is None
+
+
+def test_the_training_goes_on_if_the_trace_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    profile = made(tmp_path / "file")
+    trained(profile, most_steps=20, steps=10)
+    assert profile.notes["why_not"].startswith("the profiler failed: ")
+
+
+# --- the monitor -----------------------------------------------------------------------------------------------------
+
+
+def test_the_monitor_asks_the_instrument_and_leaves_other_commands_unchanged(tmp_path: Path) -> None:
+    command = Command(argv=("python", "tunebench-instrument.py", "--", "sft.py"), env={}, cwd=tmp_path)
+    asked = json.loads(TorchProfiler().prepare(command, tmp_path).env["TUNEBENCH_PROFILE"])
+    assert asked == {"folder": str(tmp_path / "profile"), "wait": 10, "active": 3}
+    other = Command(argv=("my-trainer",), env={}, cwd=tmp_path)
+    assert TorchProfiler().prepare(other, tmp_path) == other
+    assert monitors.perturbing(["torch_profiler", "nvml"]) == {"torch_profiler"}
+
+
+def test_a_trace_is_compressed_after_the_run(tmp_path: Path) -> None:
+    written(tmp_path, 0, {"first_step": 13, "last_step": 15, "file": "rank0.json"})
+    written(tmp_path, 1, None)
+    (tmp_path / "profile").mkdir()
+    (tmp_path / "profile" / "rank0.json").write_text('{"traceEvents": []}')
+    (number,) = TorchProfiler().measurements(tmp_path)
+    assert (number.name, number.value) == ("profiled_steps", 3)
+    assert [path.name for path in (tmp_path / "profile").iterdir()] == ["rank0.json.gz"]
+    with gzip.open(tmp_path / "profile" / "rank0.json.gz") as file:
+        assert json.load(file) == {"traceEvents": []}
+    assert TorchProfiler().warnings(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("note", "why"),
+    [
+        ({"why_not": "the training has 4 steps, and a profile needs 6"}, "the training has 4 steps, and a profile needs 6"),
+        (None, "no training that ended under the instrument, which starts the profiler"),
+    ],
+)
+def test_a_missing_trace_has_its_reason(tmp_path: Path, note: dict[str, Any] | None, why: str) -> None:
+    written(tmp_path, 0, note)
+    (number,) = TorchProfiler().measurements(tmp_path)
+    assert (number.value, number.why_missing) == (None, f"torch_profiler: {why}")
+    assert [caveat.sentence for caveat in TorchProfiler().warnings(tmp_path)] == [f"torch_profiler: {why}"]
+
+
+def written(run_dir: Path, rank: int, note: dict[str, Any] | None) -> None:
+    (run_dir / f"worker-rank{rank}.json").write_text(json.dumps({"rank": rank, "profile": note}))
