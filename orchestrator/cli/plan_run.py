@@ -85,8 +85,6 @@ def _run(options: RunOptions, hold: Hold) -> None:
     suite, selection = _load(options), _select(options)
     suite, site = _with_executor(suite, options)
     way = _way(options, suite.executor, site)
-    if options.screen:
-        refuse_screen(suite.executor)
     _use_only(options.gpus)
     machine = _machine(None, site)
     planned, failed_builds = _with_environments(suite, selection, machine, site, hold=None if options.dry_run else hold)
@@ -182,6 +180,8 @@ def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
     way.refuse_options_of_local(executor, parallel=parallel, gpus=options.gpus)
     if options.submit_only:
         way.refuse_submit_only(executor, probe=options.probe, find_batch=options.find_batch)
+    if options.screen:
+        refuse_screen(executor)
     return way.Way(
         prepare=not options.no_data_processing,
         retry=way.retry_of(options.retry_failed),

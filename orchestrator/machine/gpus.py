@@ -232,7 +232,7 @@ def driver_versions() -> dict[str, str | None]:
     with nvml_session() as nvml:
         if nvml is None:
             return {"driver": None, "cuda": None}
-        cuda = _ask(nvml.nvmlSystemGetCudaDriverVersion)
+        cuda = _ask(lambda: nvml.nvmlSystemGetCudaDriverVersion())
         return {
             "driver": _ask(lambda: _text(nvml.nvmlSystemGetDriverVersion())),
             "cuda": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",

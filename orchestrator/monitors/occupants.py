@@ -7,7 +7,7 @@ as idle.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +26,14 @@ _COMPUTING = "/dev/nvidia-uvm"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Occupant:
-    """A process on a GPU, in words. `is_here` is false if its number is from another container, so that its name is unknown."""
+    """A process on a GPU, in words. `is_here` is false if its number is from another container, so that its name is unknown.
+
+    `is_ending` means that the kernel is just ending the process. The driver frees its memory soon.
+    """
 
     words: str
     is_here: bool
+    is_ending: bool
     memory_bytes: int | None
 
 
@@ -66,14 +70,18 @@ def _processes(nvml: Any, handle: Any) -> tuple[Occupant, ...]:
     except nvml.NVMLError:  # then only the memory decides
         return ()
     memory = {one.pid: one.usedGpuMemory for one in running}
-    return tuple(
-        Occupant(words=named(one), is_here=one.startswith(("own:", "foreign:")), memory_bytes=memory.get(_pid(one)))
-        for one in seen
+    return tuple(_occupant(one, memory) for one in seen)
+
+
+def _occupant(seen: str, memory: Mapping[int, int | None]) -> Occupant:
+    """Return the process that the sampler's text describes, such as `foreign:12:python`."""
+    kind, pid, *_ = seen.split(":", 2)
+    return Occupant(
+        words=named(seen),
+        is_here=kind in ("own", "foreign"),
+        is_ending=kind == "leaving",
+        memory_bytes=memory.get(int(pid)),
     )
-
-
-def _pid(seen: str) -> int:
-    return int(seen.split(":")[1])
 
 
 def computing_here(proc: Path = Path("/proc")) -> tuple[str, ...]:

@@ -43,6 +43,8 @@ PROGRAM = WORKERS / "screen" / "screen.py"
 ON_CPU = 2
 # A node with eight GPUs needs less than a minute, and torch may load slowly.
 LIMIT_S = 180.0
+# A driver takes seconds to free the memory of a process that ends.
+ENDING_S = 5.0
 _VERSIONS = ("torch", "cuda", "nccl")
 
 
@@ -62,7 +64,7 @@ def screen(python: str | None) -> Screen:
     """
     began, gpus = time.monotonic(), visible_gpus()
     host = socket.gethostname()
-    in_use = occupied(gpus)
+    in_use = _in_use(gpus)
     perhaps = computing_here() if any(not _is_known(one) for one in in_use) else ()
     found = _run(python, gpus)
     links = tuple(_links(gpus))
@@ -117,6 +119,17 @@ def _software(found: Found, gpus: Sequence[Gpu]) -> dict[str, str]:
         written |= {name: rank[name] for name in _VERSIONS if rank.get(name)}
     written["driver"] = driver_versions()["driver"] if gpus else None
     return {name: str(version) for name, version in written.items() if version}
+
+
+def _in_use(gpus: Sequence[Gpu]) -> tuple[Occupied, ...]:
+    """Return the GPUs that other programs use. First wait a few seconds for processes that are just ending."""
+    deadline = time.monotonic() + ENDING_S
+    while True:
+        found = occupied(gpus)
+        is_ending = any(occupant.is_ending for one in found for occupant in one.processes)
+        if not is_ending or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
 
 
 def _is_known(one: Occupied) -> bool:

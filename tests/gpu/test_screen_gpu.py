@@ -31,6 +31,7 @@ pytestmark = [
 STEADY = ("matmul_flops_per_s", "hbm_bytes_per_s", "all_reduce_256mib_bytes_per_s")
 PLANTED = """\
 import torch
+held = torch.ones(2**30, device="cuda")
 a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
 torch.mm(a, a)
 torch.cuda.synchronize()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 from factories.results import BASE, ended, stored
-from factories.screens import H100, around, of_gpu, screened
+from factories.screens import H100, MATMUL, around, of_gpu, screened
 from fake_pynvml import FakeGpu, FakeNvml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ from orchestrator.machine.gpus import active_nvlinks, link_between, pcie_link
 from orchestrator.monitors.occupants import computing_here
 from orchestrator.records import Gpu
 from orchestrator.report.tables.terminal import plain
-from orchestrator.screen import judge, view
+from orchestrator.screen import judge, measure, view
 from orchestrator.screen import stored as on_disk
 from orchestrator.screen.figures import CPU, KINDS, Figure, Link, Screen
 
@@ -197,6 +199,96 @@ def test_a_file_with_a_rate_of_0_is_left_out(tmp_path: Path, sample: float) -> N
     wrong = screened([], of_gpu(0, 1.0, samples=(sample,)))
     (tmp_path / on_disk.file_name(wrong)).write_text(on_disk.text(wrong))
     assert [*on_disk.read(tmp_path)] == []
+
+
+def test_a_bundle_has_the_screens_of_its_campaign_and_hides_the_host(in_process: Call, tmp_path: Path) -> None:
+    folder = stored(tmp_path / "results", (BASE, [ended(BASE, 1, tokens_per_s=100.0)]))
+    screen, name = screened([700 * TERA], host="secret-host-of-mine"), "20261126080000-abcdef.json"
+    (folder / "screens").mkdir()
+    for file in (name, "notes.txt"):
+        (folder / "screens" / file).write_text(on_disk.text(screen))
+    assert in_process("bundle", folder, "--output", tmp_path / "b.tar.gz")[0] == 0
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        (member,) = (one for one in archive.getmembers() if "/screens/" in one.name)
+        content = archive.extractfile(member)
+        assert member.name.endswith(name) and content and b"secret-host-of-mine" not in content.read()
+
+
+# A machine with two GPUs, whose driver and whose measuring program are told what they say
+
+PROGRAM = """\
+#!{python}
+import json, pathlib, sys
+folder, words = pathlib.Path(sys.argv[2]), sys.argv[3:]
+assert words == ["--processes", "2", "--gpus", "unknown,unknown"], words
+for name, content in {files}.items():
+    (folder / name).write_text(json.dumps(content))
+print("Segmentation fault", file=sys.stderr)
+sys.exit(1)
+"""
+
+
+def measured(name: str, ranks: list[int], value: float) -> dict[str, Any]:
+    return {"name": name, "ranks": ranks, "samples": [*around(value)]}
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Screen]:
+    """`two_gpus(files)`: the screen of a machine where the program writes these files and then crashes."""
+    gpus = [FakeGpu(uuid="GPU-a", name=H100), FakeGpu(uuid="GPU-b", name=H100, used=3 * 2**30, pids=[2**31 - 1])]
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(gpus))
+    monkeypatch.setattr("orchestrator.machine.gpus._DRIVER", ("/dev/null",))
+    monkeypatch.setenv("TUNEBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def screen(files: dict[str, Any]) -> Screen:
+        program = tmp_path / "python"
+        program.write_text(PROGRAM.format(python=sys.executable, files=repr(files)))
+        program.chmod(0o755)
+        return measure.screen(str(program))
+
+    return screen
+
+
+def test_the_files_of_the_processes_become_figures_of_gpus(two_gpus: Callable[..., Screen]) -> None:
+    ring = measured("all_reduce_256mib_bytes_per_s", [0, 1], 340e9)
+    found = two_gpus(
+        {
+            "host.json": {"python": "3.11.7", "figures": [measured(CPU, [], 9e6)]},
+            "rank0.json": {"torch": "2.11.0", "figures": [measured(MATMUL, [0], 700 * TERA), ring]},
+            "rank1.json": {"torch": "2.11.0", "figures": [measured(MATMUL, [1], 340 * TERA)]},
+        }
+    )
+    values = {(figure.name, figure.gpus): figure.value for figure in found.figures if figure.samples}
+    assert values == {
+        (CPU, ()): 9e6,
+        (MATMUL, (0,)): 700 * TERA,
+        (MATMUL, (1,)): 340 * TERA,
+        (ring["name"], ()): 340e9,
+    }
+    assert {figure.missing for figure in found.figures if not figure.samples} == {"Segmentation fault"}
+    assert (found.software["torch"], found.software["python"]) == ("2.11.0", "3.11.7")
+    (sentence,) = view.off_sentences(found)
+    assert sentence.startswith(
+        "GPU 1: bf16 matmul is 51.4% slower than the best of 2 GPUs (340 against 700 TFLOP/s); on it: "
+    )
+    assert f"process {2**31 - 1} of another container" in sentence
+    assert [*on_disk.read(on_disk.folder_of(found.host))] == [found]
+
+
+def test_a_missing_figure_has_the_reason_of_its_own_process(two_gpus: Callable[..., Screen]) -> None:
+    lost = {"name": "hbm_bytes_per_s", "ranks": [0], "missing": "OutOfMemoryError: 2 GiB"}
+    found = two_gpus(
+        {
+            "rank0.json": {"figures": [lost], "collective_problem": "the GPU of process 1 cannot be used"},
+            "rank1.json": {"figures": [], "problem": "RuntimeError: the device is gone"},
+        }
+    )
+    reasons = {(figure.name, figure.gpus): figure.missing for figure in found.figures}
+    assert reasons["hbm_bytes_per_s", (0,)] == "OutOfMemoryError: 2 GiB"
+    assert reasons["hbm_bytes_per_s", (1,)] == "RuntimeError: the device is gone"
+    assert reasons["pair_1mib_bytes_per_s", (0, 1)] == "the GPU of process 1 cannot be used"
+    assert all(figure.failed and figure.value is None for figure in found.figures) and view.has_failed(found)
 
 
 # Two machines
