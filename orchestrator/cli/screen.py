@@ -29,6 +29,8 @@ def screen(
 
     if python is not None and not python.strip():
         raise SelectionError("--python is empty; give it the path of an interpreter, or leave it out")
+    if not as_json:
+        tell("measuring this machine; this takes up to a minute")
     found = measure.screen(python)
     if as_json:
         print_raw([screen_view.as_json(found)])

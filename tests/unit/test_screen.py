@@ -319,6 +319,14 @@ def test_what_was_off_in_a_screen_is_repeated() -> None:
     )
 
 
+def test_a_secret_in_the_screen_of_another_person_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789abcdefghij")
+    new = screened([700 * TERA, 650 * TERA], host="hf_0123456789abcdefghij", busy=[1])
+    new = replace(new, off=judge.off(new, {}))
+    sentences = screens.differences([screened([800 * TERA])], [new])
+    assert len(sentences) == 2 and "hf_0123456789" not in "".join(sentences)
+
+
 def test_compare_says_it_before_any_verdict(in_process: Call, tmp_path: Path) -> None:
     sides = []
     for name, host, rate in (("base", "node1", 712), ("new", "node2", 683)):

@@ -1,7 +1,7 @@
 """Compare the machines of two sides by their screens (`run --screen`), before the verdicts on experiments. Pure.
 
 A host's figure is the median over its idle GPUs and its screens. It is compared with the same host of the base, or else with the
-median of the hosts of the base. Hosts differ if the figures differ by more than 3 %, and the samples do not overlap the reference.
+median of the hosts of the base. Hosts differ if the figures differ by more than 3 %, and the samples are all on one side.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from orchestrator.files.redaction import redact
 from orchestrator.screen import judge
 from orchestrator.screen.figures import KINDS, Screen
 from orchestrator.screen.view import amount, changed, off_sentences
@@ -18,12 +19,15 @@ Values = Mapping[tuple[str, str], Sequence[float]]
 
 
 def differences(base: Sequence[Screen], new: Sequence[Screen]) -> tuple[str, ...]:
-    """Return sentences: which figures of the new hosts differ from those of the base, and what was off in the screens."""
+    """Return sentences: which figures of the new hosts differ from those of the base, and what was off in the screens.
+
+    The screens may come from other people, so secrets in them are masked.
+    """
     before = _by_host(base)
     hosts = [sentence for host, values in _by_host(new).items() for sentence in _of_host(host, values, before)]
     sides = (("base", base), ("new", new))
     was_off = [f"{name}: {one.host}: {text}" for name, side in sides for one in side for text in off_sentences(one)]
-    return tuple(dict.fromkeys([*hosts, *was_off]))
+    return tuple(dict.fromkeys(map(redact, [*hosts, *was_off])))
 
 
 def _by_host(screens: Sequence[Screen]) -> dict[str, dict[tuple[str, str], list[float]]]:
