@@ -1,7 +1,7 @@
 """Sentences about what limits a step: the data loader, the host, small or uneven batches, or the waits of ranks for each other.
 
-A share is reported only if its 95 % interval over the runs is beyond the limit. For a single run, the distance is ONE_RUN_EFFECT of the
-limit. Experiments in doubt are left out.
+A share is reported only if its 95 % interval over the runs is beyond the limit. A single run has to be beyond the limit by the
+share ONE_RUN_EFFECT. Experiments in doubt are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.report.highlights.highlight import Highlight, HighlightKind, K
 from orchestrator.report.highlights.wording import percent
 from orchestrator.results.table.baseline import ok_runs
 
-# Shares of a step from which the data loader, the host and the waits for other ranks are named.
+# The data loader, the host and the waits for other ranks are named if their share of a step is larger.
 LOADER, HOST, WAITS = 0.1, 0.5, 0.1
 # A GPU is little busy if kernels run for less than this share of the time.
 LITTLE_BUSY = 0.5
