@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 import pytest
+from profiled_steps import both, of_trace, table, trained
 from trainings import INSTRUMENT, SFT_FOLDER, Run, at_once, launched, prepare, start, training
 
 from orchestrator.measure import throughput
@@ -119,3 +120,37 @@ def test_ranks_wait_for_the_slowest_at_the_end_of_the_backward_pass(runs: list[R
     assert known["exposed_comm_time_s"] == pytest.approx(known["forward_comm_time_s"] + known["backward_comm_time_s"])
     own = [row["exposed_comm_time_s"] for row in reading.ranks]
     assert known["exposed_comm_time_s"] == pytest.approx(sum(own) / 2)
+
+
+def test_the_parts_are_those_of_a_profilers_trace(tmp_path: Path) -> None:
+    """On a CPU; tests/gpu/test_step_parts_gpu.py has the same for GPUs."""
+    rows = prepare(tmp_path, 200)
+    options = ["--gradient_accumulation_steps", "2", "--per_device_train_batch_size", "2", "--max_steps", "17"]
+    shares = both(trained(tmp_path / "profiled", rows, *options, cpu=True))
+    print(table({"cpu": shares}))
+    assert shares.keys() == {"data", "forward", "backward", "optimizer"}
+    for part, (own, seen) in shares.items():
+        assert abs(own - seen) < 0.02, part
+
+
+def kernel(number: int, launched: float, start: float, end: float, name: str = "gemm") -> list[dict[str, Any]]:
+    """A kernel in a trace, and its launch."""
+    call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": launched, "dur": 1.0}
+    run = {"ph": "X", "cat": "kernel", "name": name, "ts": start, "dur": end - start}
+    return [{**event, "args": {"correlation": number}} for event in (call, run)]
+
+
+def ranged(name: str, start: float, end: float) -> dict[str, Any]:
+    return {"ph": "X", "cat": "user_annotation", "name": name, "ts": start, "dur": end - start, "args": {}}
+
+
+def test_a_trace_is_divided_by_what_the_gpu_has_done() -> None:
+    """The host is ahead; the GPU ends the forward pass at 500 and the backward pass, with 100 of communication alone, at 1000."""
+    events = [
+        ranged("end:9", 0, 0), ranged("part:data", 10, 20), ranged("part:forward", 30, 100), ranged("part:backward", 60, 90),
+        *kernel(1, 40, 50, 500), *kernel(2, 70, 500, 850), *kernel(3, 80, 700, 1000, "ncclDevKernel_AllReduce"),
+        *kernel(4, 120, 1000, 1100), ranged("end:10", 200, 200),
+    ]  # fmt: skip
+    (found,) = of_trace({"traceEvents": events}).values()
+    expected = {"step": 1100, "data": 10, "forward": 470, "backward": 500, "optimizer": 100, "idle": 50, "comm": 150}
+    assert {name: round(value * 1e6) for name, value in found.items()} == expected
