@@ -25,6 +25,7 @@ from orchestrator.cli.environments import env
 from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
 from orchestrator.cli.history_rerun_bisect import bisect, history, rerun
 from orchestrator.cli.plan_run import plan, run
+from orchestrator.cli.profile import profile
 from orchestrator.cli.report_show_status import bundle, cancel, export, report, show, status
 from orchestrator.cli.schema_init_list import init, list_names, schema
 from orchestrator.cli.screen import screen
@@ -72,6 +73,7 @@ _FUNCTIONS = (
     show,
     compare,
     history,
+    profile,
     rerun,
     bisect,
     bundle,

@@ -13,7 +13,7 @@ from orchestrator.errors import OrchestratorError, suggestion
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Run a benchmark": ("init", "plan", "run", "status", "cancel"),
-    "Read its results": ("report", "show", "bundle", "export"),
+    "Read its results": ("report", "show", "profile", "bundle", "export"),
     "Compare results": ("compare", "rerun", "history", "bisect"),
     "Know the machine and the scenario file": ("doctor", "screen", "monitor", "site", "env", "list", "schema"),
 }
@@ -61,6 +61,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "tunebench report results --pivot framework_config,num_gpus:tokens_per_s",
     ),
     "show": ("tunebench show first-tiny-llama.none --results results",),
+    "profile": ("tunebench profile first-tiny-llama.none --results results", "tunebench profile old/results new/results"),
     "compare": (
         "tunebench compare old/results new/results",
         "tunebench compare old/results new/results --output comparison.json",

@@ -108,7 +108,10 @@ def test_a_trace_is_compressed_after_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("note", "why"),
     [
-        ({"why_not": "the training has 4 steps, and a profile needs 6"}, "the training has 4 steps, and a profile needs 6"),
+        (
+            {"why_not": "the training has 4 steps, and a profile needs 6"},
+            "the training has 4 steps, and a profile needs 6",
+        ),
         (None, "no training that ended under the instrument, which starts the profiler"),
     ],
 )

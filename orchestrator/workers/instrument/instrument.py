@@ -15,8 +15,8 @@ files in the folder TUNEBENCH_RUN_DIR:
     pids.txt              a line per process
 
 In Tunebench's own tree these parts are files in this one's folder. For a run, `trainers/instrumented.py` makes one file with all
-parts. In that file, the table PARTS has the texts of the parts. The file can be copied and run anywhere, and stays with the run that it
-measured.
+parts. In that file, the table PARTS has the texts of the parts. The file can be copied and run anywhere, and stays with the run
+that it measured.
 
 Each part says what its numbers leave out. A loss that is not finite is written as null, since JSON has no word for it.
 

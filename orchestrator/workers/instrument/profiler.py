@@ -73,7 +73,7 @@ class Profile:
         profiler, self.profiler = self.profiler, None
         if profiler is not None:
             with self.care():
-                profiler.on_trace_ready = None  # a window that was cut off is no profile of whole steps
+                profiler.on_trace_ready = None  # the profile would not have whole steps
                 profiler.stop()
 
     def export(self, profiler: Any) -> None:

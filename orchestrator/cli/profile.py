@@ -1,0 +1,39 @@
+"""The command `profile`: where the time of a profiled step goes, and what differs between two profiles."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Argument, Option
+
+from orchestrator.cli import options
+from orchestrator.cli.terminal.console import out
+from orchestrator.errors import SelectionError
+
+
+def profile(
+    sides: Annotated[
+        list[str],
+        Argument(
+            metavar="PROFILE [NEW]",
+            help="An experiment, by its id or a unique part of it; a folder with one; or a trace file. With two of them, the "
+            "second is compared with the first.",
+        ),
+    ],
+    results: options.Results = options.RESULTS,
+    rank: Annotated[int, Option(min=0, help="Rank of the process whose trace is read.")] = 0,
+) -> None:
+    """Show which kernels a step's time goes to, from traces of the monitor torch_profiler, or compare two profiles."""
+    from orchestrator.report.profile import view
+    from orchestrator.report.profile.places import trace_of
+    from orchestrator.report.profile.trace import read
+
+    if len(sides) > 2:
+        raise SelectionError(f"{len(sides)} profiles were named; name one, or two to compare")
+    paths = [trace_of(word, results=results, rank=rank) for word in sides]
+    profiles = [read(path) for path in paths]
+    if len(profiles) == 1:
+        shown = view.of_one(profiles[0], title=str(paths[0]))
+    else:
+        shown = view.of_two(profiles[0], profiles[1], names=(str(paths[0]), str(paths[1])))
+    out().print(shown)

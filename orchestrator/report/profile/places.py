@@ -1,0 +1,64 @@
+"""Finds the trace that a word on the command line means: a trace file, a folder with traces, or an experiment."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from orchestrator.errors import SelectionError
+from orchestrator.results.store import Store
+
+_RUN = "profile"
+# From a results folder down to its traces, from an experiment's folder, from a run's folder, and in the folder of the traces.
+_BELOW = ("experiments/*/runs/*/profile/", "runs/*/profile/", "profile/", "")
+_MOST_NAMED = 5
+
+
+def trace_of(word: str, *, results: Path, rank: int) -> Path:
+    """Return the trace of a rank. Of several runs of an experiment, the last one counts. Raise SelectionError if there is none."""
+    named = Path(word)
+    if named.is_file():
+        return named
+    folder = named if named.is_dir() else results / "experiments" / Store.resume(results).find(word)
+    traces = _traces(folder)
+    if not traces:
+        raise SelectionError(
+            f"{word}: no run here has a trace; write `monitors: [torch_profiler]` into the scenario, and run it again"
+        )
+    experiments = {_experiment(trace): trace for trace in traces}
+    if len(experiments) > 1:
+        names = ", ".join([*experiments][:_MOST_NAMED])
+        raise SelectionError(f"{word}: {len(experiments)} experiments have traces; name one of them: {names}")
+    last = _run(traces[-1])
+    of_run = {number: trace for trace in traces if _run(trace) == last and (number := _rank(trace)) is not None}
+    if rank not in of_run:
+        known = ", ".join(map(str, sorted(of_run)))
+        raise SelectionError(f"--rank {rank}: rank {rank} has no trace in {last}; ranks with a trace: {known}")
+    return of_run[rank]
+
+
+def _traces(folder: Path) -> list[Path]:
+    for below in _BELOW:
+        found = [path for path in folder.glob(f"{below}rank*.json*") if _rank(path) is not None]
+        if found:
+            return sorted(found, key=lambda path: (_order(_run(path).name), path.name))
+    return []
+
+
+def _rank(trace: Path) -> int | None:
+    match = re.fullmatch(r"rank(\d{1,6})\.json(\.gz)?", trace.name, re.ASCII)
+    return int(match[1]) if match else None
+
+
+def _run(trace: Path) -> Path:
+    return trace.parent.parent if trace.parent.name == _RUN else trace.parent
+
+
+def _experiment(trace: Path) -> str:
+    run = _run(trace)
+    return run.parent.parent.name if run.parent.name == "runs" else run.name
+
+
+def _order(run: str) -> tuple[int, ...]:
+    """Return the numbers in a run's name, so that r10-t1 comes after r9-t2."""
+    return tuple(map(int, re.findall(r"\d+", run)))

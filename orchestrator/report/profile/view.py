@@ -1,0 +1,105 @@
+"""Show a profile, or the difference of two, as a table: the operations that take the most time, or change the most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.files.printable_text import counted, one_line
+from orchestrator.measure.metrics import DASH, Show
+from orchestrator.measure.metrics.shown import text
+from orchestrator.report.profile.difference import Change, changes
+from orchestrator.report.profile.trace import Profile
+
+MOST_ROWS, LONGEST_NAME = 15, 100
+
+
+def of_one(profile: Profile, *, title: str) -> RenderableType:
+    """Return the summary of a profile and its longest operations."""
+    table = _table("operation", "time", "share", "calls")
+    rows = sorted(profile.operations.items(), key=lambda item: item[1].seconds, reverse=True)
+    for name, operation in rows[:MOST_ROWS]:
+        share = f"{operation.seconds / profile.step_s:.1%}" if profile.step_s else DASH
+        table.add_row(_name(name), _time(operation.seconds), share, f"{operation.calls:,.4g}")
+    parts: list[RenderableType] = [Text(title, style="bold"), Text(_summary(profile)), Text(""), table]
+    return Group(*parts, *_rest(len(rows), "operations"))
+
+
+def of_two(base: Profile, new: Profile, *, names: tuple[str, str]) -> RenderableType:
+    """Return the summaries of two profiles and the operations with the largest changes."""
+    found = [change for change in changes(base, new) if change.seconds]
+    table = _table("operation", "base", "new", "change", "calls")
+    for change in found[:MOST_ROWS]:
+        calls = [f"{side.calls:,.4g}" for side in (change.base, change.new)]
+        table.add_row(
+            _name(change.name),
+            *(_time(side.seconds) if side.calls else DASH for side in (change.base, change.new)),
+            _signed(change),
+            calls[0] if calls[0] == calls[1] else " → ".join(calls),
+        )
+    head = [
+        Text(f"{word}  {name}: {_summary(side)}")
+        for word, name, side in zip(("base", "new "), names, (base, new), strict=True)
+    ]
+    return Group(*head, Text(""), table, *_rest(len(found), "operations"), Text(verdict(base, new, found)))
+
+
+def verdict(base: Profile, new: Profile, found: Sequence[Change]) -> str:
+    """Return a sentence about what changed the most."""
+    step = new.step_s - base.step_s
+    words = f"A step takes {_time(abs(step))} {'more' if step >= 0 else 'less'} ({_percent(base.step_s, new.step_s)})"
+    if not found:
+        return f"{words}. No operation changed."
+    first = found[0]
+    kind = "more" if first.seconds > 0 else "less"
+    if not first.base.calls:
+        kind = "more, since it is new"
+    elif not first.new.calls:
+        kind = "less, since it is gone"
+    return f"{words}. The largest change: {_name(first.name)} takes {_time(abs(first.seconds))} {kind}."
+
+
+def _summary(profile: Profile) -> str:
+    return ", ".join(_facts(profile))
+
+
+def _facts(profile: Profile) -> Iterator[str]:
+    yield f"{counted(profile.steps, 'step')} of {_time(profile.step_s)}"
+    if profile.busy_s is None:
+        yield "no device: operators of the host"
+        return
+    yield f"GPU busy {_time(profile.busy_s)}" + (f" ({profile.busy_s / profile.step_s:.0%})" if profile.step_s else "")
+    yield f"{profile.launches:,.0f} launches"
+    if profile.communication_s:
+        yield f"communication {_time(profile.communication_s)}, exposed {_time(profile.exposed_s or 0.0)}"
+
+
+def _percent(base: float, new: float) -> str:
+    return f"{new / base - 1:+.1%}" if base else DASH
+
+
+def _time(value: float) -> str:
+    return text(value, Show.SECONDS)
+
+
+def _signed(change: Change) -> str:
+    return f"{'+' if change.seconds >= 0 else '−'}{_time(abs(change.seconds))}"
+
+
+def _name(name: str) -> str:
+    return one_line(name, longest=LONGEST_NAME)
+
+
+def _rest(count: int, noun: str) -> Iterator[Text]:
+    if count > MOST_ROWS:
+        yield Text(f"and {count - MOST_ROWS} more {noun}")
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for at, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if at == 0 else "right", overflow="fold")
+    return table

@@ -1,0 +1,55 @@
+"""A real training with the monitor `torch_profiler`, by the command: its trace, its mark, and what `profile` shows of it."""
+
+from __future__ import annotations
+
+import pytest
+from campaigns import Campaign, tunebench
+from factories.cases import text
+
+from orchestrator.report.profile.trace import read
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    folder = tmp_path_factory.mktemp("profiled")
+    (folder / "scenarios.yaml").write_text(text("scenarios/profiled.yaml"))
+    return tunebench(folder, "run", "scenarios.yaml")
+
+
+def test_three_steps_are_profiled_and_the_run_says_that_it_is_slowed(profiled: Campaign) -> None:
+    record = profiled.record("long")
+    assert record.status == "ok", record.tail
+    numbers = {number.name: number.value for number in record.measurements}
+    assert numbers["profiled_steps"] == 3
+    assert "monitor torch_profiler slows the run" in profiled.err
+    (trace,) = (profiled.run_dir("long") / "profile").iterdir()
+    found = read(trace)
+    assert found.steps == 3 and found.device == {}
+    assert found.host["aten::mm"].calls > 1 and 0 < found.host["aten::mm"].seconds < found.step_s
+
+
+def test_the_step_after_the_profile_is_marked_as_one_after_an_evaluation(profiled: Campaign) -> None:
+    lines = (profiled.run_dir("long") / "steps-rank0.jsonl").read_text().splitlines()
+    assert [line for line in lines if '"after": ["profile"]' in line] == [
+        line for line in lines if '"step": 16,' in line and '"s"' in line
+    ]
+
+
+def test_a_training_that_is_too_short_says_so(profiled: Campaign) -> None:
+    record = profiled.record("short")
+    assert record.status == "ok", record.tail
+    (number,) = [number for number in record.measurements if number.name == "profiled_steps"]
+    assert number.value is None
+    assert number.why_missing == "torch_profiler: the training has 5 steps, and a profile needs 6"
+    assert not (profiled.run_dir("short") / "profile").exists()
+
+
+def test_the_command_finds_the_trace(profiled: Campaign) -> None:
+    said = tunebench(profiled.folder, "profile", "long")
+    assert said.code == 0, said.said
+    assert "3 steps of " in said.out and "aten::mm" in said.out
+    refused = tunebench(profiled.folder, "profile", "short")
+    assert refused.code == 2
+    assert "short: no run here has a trace; write `monitors: [torch_profiler]` into the scenario" in refused.err

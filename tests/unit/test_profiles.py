@@ -1,0 +1,226 @@
+"""Traces of torch's profiler: what is read from them, the difference of two, and the command `profile`."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.report.profile.difference import changes, short_name
+from orchestrator.report.profile.places import trace_of
+from orchestrator.report.profile.trace import Operation, Profile, read
+from orchestrator.report.profile.view import verdict
+
+Event = dict[str, Any]
+Call = Callable[..., tuple[int, str, str]]
+
+
+def event(name: str, begin_us: float, length_us: float, category: str = "kernel", thread: int = 7) -> Event:
+    return {"ph": "X", "cat": category, "name": name, "ts": begin_us, "dur": length_us, "pid": 0, "tid": thread}
+
+
+def step(number: int, begin_us: float, length_us: float) -> Event:
+    return event(f"ProfilerStep#{number}", begin_us, length_us, "user_annotation", 1)
+
+
+def written(path: Path, events: list[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+def test_the_time_of_a_step_on_the_device_and_the_exposed_communication(tmp_path: Path) -> None:
+    found = read(
+        written(
+            tmp_path / "rank0.json.gz",
+            [
+                step(10, 0, 100),
+                step(11, 100, 100),
+                event("gemm", 10, 40),
+                event("gemm", 110, 40),
+                event("ncclDevKernel_AllReduce", 30, 40, thread=8),  # 20 of them while gemm runs
+                event("Memcpy HtoD", 90, 10, "gpu_memcpy"),
+                {"ph": "M", "name": "process_name", "pid": 0},
+            ],
+        )
+    )
+    assert (found.steps, found.step_s) == (2, pytest.approx(100e-6))
+    assert found.device["gemm"] == Operation(pytest.approx(40e-6), 1)
+    assert found.busy_s == pytest.approx((60 + 40 + 10) / 2 * 1e-6)
+    assert found.communication_s == pytest.approx(20e-6) and found.exposed_s == pytest.approx(10e-6)
+    assert found.launches == 2
+
+
+def test_an_operator_of_the_host_has_its_own_time_only(tmp_path: Path) -> None:
+    found = read(
+        written(
+            tmp_path / "rank0.json",
+            [
+                step(1, 0, 100),
+                event("aten::linear", 0, 50, "cpu_op", 1),
+                event("aten::addmm", 10, 30, "cpu_op", 1),
+                event("aten::copy_", 10, 5, "cpu_op", 1),
+                event("aten::copy_", 20, 30, "cpu_op", 2),  # another thread
+            ],
+        )
+    )
+    own = {name: operation.seconds * 1e6 for name, operation in found.host.items()}
+    assert own == {
+        "aten::linear": pytest.approx(20),
+        "aten::addmm": pytest.approx(25),
+        "aten::copy_": pytest.approx(35),
+    }
+    assert found.busy_s is None and found.operations is found.host
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_planted_slow_kernel_is_named_first(tmp_path: Path, seed: int) -> None:
+    """200 kernels in each step, whose times differ by up to 2 % between the two profiles. One takes twice as long."""
+    draw = random.Random(seed)
+    names = [f"void kernel_{number}<float, {number}>(int)" for number in range(200)]
+    lengths = {name: draw.uniform(5, 40) for name in names}
+    slow = draw.choice(names)
+
+    def trace(file: str, factors: dict[str, float]) -> Profile:
+        events, now = [], 0.0
+        for number in range(3):
+            begin = now
+            for name in names:
+                length = lengths[name] * factors.get(name, 1) * draw.uniform(0.99, 1.01)
+                events.append(event(name, now, length))
+                now += length
+            events.append(step(number, begin, now - begin))
+        return read(written(tmp_path / file, events))
+
+    base, new = trace("base.json", {}), trace("new.json", {slow: 2})
+    found = changes(base, new)
+    assert found[0].name == slow and found[0].seconds > 0
+    assert f"{slow} takes" in verdict(base, new, found)
+
+
+def profile_of(**seconds: float) -> Profile:
+    operations = {name: Operation(value, 1) for name, value in seconds.items()}
+    return Profile(steps=1, step_s=sum(seconds.values()), device=operations, host={}, busy_s=0.0)
+
+
+def test_a_kernel_whose_parameters_changed_is_the_same_kernel() -> None:
+    base = profile_of(**{"void gemm<float, 128>(int)": 1.0, "void gone<1>()": 0.5})
+    new = profile_of(**{"void gemm<float, 256>(int)": 1.5, "void fresh<1>()": 0.25})
+    found = {change.name: (change.base.seconds, change.new.seconds) for change in changes(base, new)}
+    assert found == {"gemm": (1.0, 1.5), "gone": (0.5, 0.0), "fresh": (0.0, 0.25)}
+    assert "gone takes 500 ms less, since it is gone." in verdict(base, new, changes(base, new))
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::f<at::A<(int)4>, float>(int, char*)", "at::native::f"),
+        ("triton_poi_fused_add_mul_12", "triton_poi_fused_add_mul"),
+        ("ncclDevKernel_AllReduce_Sum_bf16(x)", "ncclDevKernel_AllReduce_Sum_bf16"),
+        ("<lambda>", "<lambda>"),
+        ("sm90_xmma_gemm_bf16_128x128", "sm90_xmma_gemm_bf16_128x128"),
+    ],
+)
+def test_a_short_name_has_no_parameters(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+_fields = {"ph": st.just("X"), "cat": st.sampled_from(["kernel", "cpu_op", "user_annotation"])}
+_events = st.fixed_dictionaries({**_fields, "name": _json, "ts": _json, "dur": _json, "tid": _json})
+
+
+@given(events=st.lists(_events | _json, max_size=12))
+def test_any_events_are_read_or_left_out(tmp_path_factory: pytest.TempPathFactory, events: list[Any]) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    found = read(written(folder / "rank0.json", [step(1, 0, 10), *events]))
+    assert found.steps >= 1 and (found.busy_s is None or found.busy_s >= 0)
+    assert all(operation.seconds >= 0 for operation in found.operations.values())
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"{", "the trace cannot be read: it is not JSON; profile again"),
+        (b"[1]", "this is not a trace of torch's profiler; name a file such as rank0.json.gz"),
+        (b'{"traceEvents": [{"ph": "X", "ts": ' + b"9" * 5000 + b"}]}", "the trace has no ProfilerStep#…"),
+        (b"[" * 100_000, "the trace cannot be read: "),
+    ],
+)
+def test_a_file_that_is_no_trace_is_refused_in_a_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
+    (tmp_path / "rank0.json").write_bytes(content)
+    with pytest.raises(OrchestratorError) as refused:
+        read(tmp_path / "rank0.json")
+    assert str(refused.value).startswith(f"{tmp_path / 'rank0.json'}: {sentence}")
+
+
+def test_a_compressed_trace_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+    trace = written(tmp_path / "rank0.json.gz", [step(1, 0, 10)])
+    trace.write_bytes(trace.read_bytes()[:-12])
+    with pytest.raises(OrchestratorError, match="the trace cannot be read"):
+        read(trace)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def run_of(results: Path, experiment: str, run: str, *ranks: int) -> Path:
+    for rank in ranks:
+        written(results / f"experiments/{experiment}/runs/{run}/profile/rank{rank}.json.gz", [step(1, 0, 10)])
+    return results / f"experiments/{experiment}/runs/{run}"
+
+
+def test_the_last_run_of_an_experiment_counts(tmp_path: Path) -> None:
+    run_of(tmp_path, "one", "r2-t1", 0)
+    last = run_of(tmp_path, "one", "r10-t1", 0, 3)
+    for word in (tmp_path, tmp_path / "experiments/one", last, last / "profile", last / "profile/rank0.json.gz"):
+        assert trace_of(str(word), results=tmp_path, rank=0) == last / "profile/rank0.json.gz"
+    assert trace_of(str(tmp_path), results=tmp_path, rank=3) == last / "profile/rank3.json.gz"
+    with pytest.raises(OrchestratorError, match=r"rank 1 has no trace in .*; ranks with a trace: 0, 3"):
+        trace_of(str(tmp_path), results=tmp_path, rank=1)
+
+
+def test_a_folder_without_a_trace_or_with_several_experiments_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OrchestratorError, match=r"no run here has a trace; write `monitors: \[torch_profiler\]`"):
+        trace_of(str(tmp_path), results=tmp_path, rank=0)
+    run_of(tmp_path, "one", "r1-t1", 0)
+    run_of(tmp_path, "two", "r1-t1", 0)
+    with pytest.raises(OrchestratorError, match=r"2 experiments have traces; name one of them: one, two"):
+        trace_of(str(tmp_path), results=tmp_path, rank=0)
+
+
+def test_the_command_shows_a_profile_and_the_difference_of_two(tmp_path: Path, in_process: Call) -> None:
+    fast = [step(1, 0, 1000), event("gemm", 0, 300), event("ncclDevKernel_AllReduce", 250, 150)]
+    slow = [step(1, 0, 1400), event("gemm", 0, 700), event("ncclDevKernel_AllReduce", 650, 150)]
+    written(tmp_path / "fast.json", fast)
+    written(tmp_path / "slow.json", slow)
+    code, said, _ = in_process("profile", "fast.json")
+    assert code == 0
+    assert said.splitlines() == [
+        "fast.json",
+        "1 step of 1 ms, GPU busy 400 µs (40%), 2 launches, communication 150 µs, exposed 100 µs",
+        "",
+        "operation                  time  share  calls",
+        "gemm                     300 µs  30.0%      1",
+        "ncclDevKernel_AllReduce  150 µs  15.0%      1",
+    ]
+    code, said, _ = in_process("profile", "fast.json", "slow.json")
+    assert code == 0
+    assert said.splitlines()[3:] == [
+        "operation    base     new   change  calls",
+        "gemm       300 µs  700 µs  +400 µs      1",
+        "A step takes 400 µs more (+40.0%). The largest change: gemm takes 400 µs more.",
+    ]
