@@ -47,7 +47,7 @@ MODELS = {
 }
 HOOKS = {
     "recorder": ("Recorder", ("on_step_begin", "on_step_end", "on_log", "look_at")),
-    "meter": ("Meter", ("count", "harvest")),
+    "meter": ("Meter", ("count", "harvest", "enter")),
     "counting": ("", ("counted", "note", "kept")),
 }
 

@@ -58,11 +58,11 @@ def limited(
     return Made(runs=[{**run, name: value * factor} for run, factor in zip(made, by, strict=False)])
 
 
-def test_a_slow_loader_is_named_with_what_the_gpu_alone_would_do() -> None:
+def test_a_slow_loader_is_named_with_the_gain_without_the_wait() -> None:
     (text,) = gains(limited(name="data_time_s", value=0.031))
     assert text == (
-        "baseline on llama-1b at 1 GPU: the data loader is the limit: 31 % (30 to 32) of a step; the GPU alone would do 1.45×; "
-        "try a larger dataloader_num_workers"
+        "baseline on llama-1b at 1 GPU: the data loader is the limit: 31 % (30 to 32) of a step; without the wait, "
+        "the GPU would do 1.45×; try a larger dataloader_num_workers"
     )
 
 

@@ -113,9 +113,9 @@ def _sentences(
 
 
 def _loader(known: Known, share: _Share, row: int) -> str:
-    device, alone = "process" if known.names.is_cpu(row) else "GPU", 1 / (1 - min(share.mean, 0.99))
+    device, factor = "process" if known.names.is_cpu(row) else "GPU", 1 / (1 - min(share.mean, 0.99))
     return (
-        f"the data loader is the limit: {share} of a step; the {device} alone would do {alone:.2f}×; try a larger "
+        f"the data loader is the limit: {share} of a step; without the wait, the {device} would do {factor:.2f}×; try a larger "
         "dataloader_num_workers"
     )
 

@@ -5,10 +5,10 @@
 Modules are found as if Python had been started in FOLDER. FOLDER is by default the current folder.
 
 What is measured, and how: `recorder.py` adds a callback to the Hugging Face Trainer and wraps `Trainer.training_step`. It
-passes each step to the meter (`meter.py`: its time; `counting.py`: its tokens; `compilations.py`: what torch compiled in it).
-It reads memory at stages (`stages.py`), and ends training early if asked to (`ending.py`). It notes logged losses and final
-metrics. It reads the settings (`settings.py`) before the model is wrapped, and again when training begins. The results are
-files in the folder TUNEBENCH_RUN_DIR:
+passes each step to the meter (`meter.py`: its time; `phases.py`: the parts of this time; `counting.py`: its tokens;
+`compilations.py`: what torch compiled in it). It reads memory at stages (`stages.py`), and ends training early if asked to
+(`ending.py`). It notes logged losses and final metrics. It reads the settings (`settings.py`) before the model is wrapped,
+and again when training begins. The results are files in the folder TUNEBENCH_RUN_DIR:
 
     worker-rank{R}.json   all results of a rank, written at its end; a killed process has no such file
     steps-rank{R}.jsonl   a line per step, appended
