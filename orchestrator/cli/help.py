@@ -61,7 +61,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "tunebench report results --pivot framework_config,num_gpus:tokens_per_s",
     ),
     "show": ("tunebench show first-tiny-llama.none --results results",),
-    "profile": ("tunebench profile first-tiny-llama.none --results results", "tunebench profile old/results new/results"),
+    "profile": (
+        "tunebench profile first-tiny-llama.none --results results",
+        "tunebench profile old/results new/results",
+    ),
     "compare": (
         "tunebench compare old/results new/results",
         "tunebench compare old/results new/results --output comparison.json",
