@@ -85,7 +85,8 @@ def trained(
     launch = launched(folder, processes, cpu=cpu, sharded=sharded) if processes > 1 else []
     words = [*launch, INSTRUMENT, "--", str(folder / "profiled.py"), SFT_FOLDER]
     given = ["--training_data_path", str(rows), "--model_name_or_path", "config:tiny-llama", "--logging_steps", "1"]
-    more = {"SPLIT_TEST": "profiled", **env} | ({} if cpu else {"CUDA_VISIBLE_DEVICES": visible(processes)})
+    gpus = {} if cpu else {"CUDA_VISIBLE_DEVICES": visible(processes)}
+    more = {"SPLIT_TEST": "profiled", **gpus, **env}
     run = start(folder / "run", [*words, *given, *options], cpu=cpu, **more)
     assert run.code == 0, run.last_line
     return run
