@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,6 +25,7 @@ def screen(
 
     Exit code 1: a figure is off, or could not be measured.
     """
+    from orchestrator.plan.placement import interpreter
     from orchestrator.screen import measure, stored
     from orchestrator.screen import view as screen_view
 
@@ -31,7 +33,7 @@ def screen(
         raise SelectionError("--python is empty; give it the path of an interpreter, or leave it out")
     if not as_json:
         tell("measuring this machine; this takes up to a minute")
-    found = measure.screen(python)
+    found = measure.screen(interpreter(python, Path()))
     if as_json:
         print_raw([screen_view.as_json(found)])
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import ResultsError
@@ -15,7 +16,7 @@ from orchestrator.files import reading, writing
 from orchestrator.files.cache import cache_folder
 from orchestrator.files.redaction import redact
 from orchestrator.records.as_json import dump, load
-from orchestrator.screen.figures import SCHEMA_VERSION, Screen
+from orchestrator.screen.figures import KINDS, SCHEMA_VERSION, Screen
 
 FOLDER = "screens"
 # The newest files that are read. Older screens say less about the machine of today.
@@ -69,6 +70,7 @@ def _screen(path: Path) -> Screen | None:
         screen = load(Screen, content)
     except (OSError, ValueError):
         return None
+    screen = replace(screen, off=tuple(one for one in screen.off if one.name in KINDS))  # of a newer version, perhaps
     sound = all(sample > 0 for figure in screen.figures for sample in figure.samples)
     return screen if sound and screen.schema_version == SCHEMA_VERSION else None
 

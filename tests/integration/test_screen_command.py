@@ -68,7 +68,7 @@ def test_a_gpu_that_torch_cannot_use_has_a_reason_and_the_cpu_a_figure(tmp_path:
 
 def test_an_interpreter_without_torch_leaves_the_figure_of_the_cpu(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True)
-    said = tunebench(tmp_path, "screen", "--python", str(tmp_path / "bare" / "bin" / "python"))
+    said = tunebench(tmp_path, "screen", "--python", "bare/bin/python")  # from the current folder
     assert said.code == 1, said.said
     assert "CPU, one thread" in said.out and "ModuleNotFoundError: No module named 'torch'" in said.out
 

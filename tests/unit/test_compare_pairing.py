@@ -355,6 +355,7 @@ def test_values_that_mean_the_same(one: Value, other: Value, same: bool) -> None
 
 def test_a_number_beyond_all_numbers_is_a_text() -> None:
     assert keys.canonical("9" * 5000) == "9" * 5000
+    assert keys.canonical(10**400) == str(10**400) != keys.canonical(10**401)
 
 
 # real places

@@ -61,6 +61,41 @@ def test_the_backward_pass_of_a_compiler_may_be_repeated(monkeypatch: pytest.Mon
     assert not torch._functorch.config.donated_buffer
 
 
+NAN_GRADIENTS = """
+import torch
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.shapes = x.shape, weight.shape
+        return x @ weight.T
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.zeros(ctx.shapes[0]), torch.full(ctx.shapes[1], float("nan"))
+def gradients(x, weight):
+    return Product.apply(x, weight)
+def results(x, weight):
+    return x @ weight.T * float("nan")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"), [("gradients", "both"), ("gradients", "backward"), ("results", "forward")]
+)
+def test_a_nan_is_a_wrong_result_and_not_an_exact_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, direction: str
+) -> None:
+    (tmp_path / "nans.py").write_text(NAN_GRADIENTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(program.ArgumentError, match="has a NaN or an infinite number"):
+        measured(*words_of("linear"), "--direction", direction, "--implementation", f"nans:{name}")
+
+
+def test_what_is_wrong_where_zeros_are_right_is_an_error() -> None:
+    accuracy = pytest.importorskip("accuracy")
+    assert accuracy._errors(torch.ones(3), torch.zeros(3)) == (1.0, 1.0)
+    assert accuracy._errors(torch.zeros(3), torch.zeros(3)) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(("call_s", "calls"), [(1e-6, 100), (0.01, 20), (0.165, 1), (30.0, 1)])
 def test_a_block_of_calls_ends_soon(call_s: float, calls: int) -> None:
     assert pytest.importorskip("timing").fitting(100, call_s, 0.2) == calls

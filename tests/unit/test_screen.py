@@ -319,6 +319,15 @@ def test_what_was_off_in_a_screen_is_repeated() -> None:
     )
 
 
+def test_a_figure_that_only_a_newer_version_knows_is_left_out(tmp_path: Path) -> None:
+    new = screened([700 * TERA, 650 * TERA])
+    (known,) = judge.off(new, {})
+    new = replace(new, off=(replace(known, name="newer_figure"), known))
+    (tmp_path / on_disk.file_name(new)).write_text(on_disk.text(new))
+    (read,) = on_disk.read(tmp_path)
+    assert read.off == (known,)
+
+
 def test_a_secret_in_the_screen_of_another_person_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_0123456789abcdefghij")
     new = screened([700 * TERA, 650 * TERA], host="hf_0123456789abcdefghij", busy=[1])

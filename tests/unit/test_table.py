@@ -20,9 +20,15 @@ from orchestrator.errors import ResultsError
 from orchestrator.records import Caveat, DataSpec, Framework, Reason, Repeats, RunRecord, Status
 from orchestrator.results import requested
 from orchestrator.results.store import Store
-from orchestrator.results.table import rows
+from orchestrator.results.table import column_types, rows
 from orchestrator.results.table.baseline import ok_runs
 from orchestrator.results.table.load import _experiments, load
+
+
+def test_numbers_too_large_for_a_float_are_text() -> None:
+    records = [{"x": 0.5}, {"x": 10**400}, {}]
+    values = column_types.frame_of(records, frozenset())["x"].tolist()
+    assert values[:2] == ["0.5", str(10**400)] and pd.isna(values[2])
 
 
 def only(root: Path, *records: RunRecord) -> pd.Series:

@@ -8,6 +8,7 @@ outside a group never affects the pairs of the group.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -65,15 +66,20 @@ def is_known(name: str, entry: Entry, known: Mapping[str, Value]) -> bool:
 def canonical(value: Value) -> str | float | None:
     """Return the common form of a value, so that equal values compare as equal.
 
-    These values are equal, for example: 2e-5 as text and as a number; 1 and 1.0; an empty cell and the reference's `none`.
+    These values are equal, for example: 2e-5 as text and as a number; 1 and 1.0; an empty cell and the reference's `none`. A number
+    that is too large for a float is compared as text.
     """
     if isinstance(value, bool):
         return str(value)
-    if isinstance(value, (int, float)):
-        return float(value)
     if value is None or value in ("", "none"):
         return None
-    return float(value) if _NUMBER.fullmatch(value) else value
+    if isinstance(value, str) and not _NUMBER.fullmatch(value):
+        return value
+    try:
+        number = float(value)
+    except OverflowError:
+        return str(value)
+    return str(value) if math.isinf(number) else number
 
 
 def exact(value: Value) -> str | None:

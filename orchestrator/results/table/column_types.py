@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -133,5 +134,6 @@ def _with_type(values: Sequence[Value], *, is_argument: bool) -> tuple[str, list
     if kinds == {int} and all(value is None or abs(int(value)) < 2**63 for value in values):
         return "Int64", list(values)
     if kinds and kinds <= {int, float}:
-        return "Float64", [None if value is None else float(value) for value in values]
+        with suppress(OverflowError):  # a whole number may be too large for a float
+            return "Float64", [None if value is None else float(value) for value in values]
     return "string", [None if value is None else str(value) for value in values]

@@ -37,6 +37,12 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "cache": ("warm", "cold"),
 }
 ARGUMENTS = (*_CHOICES, "shape", "implementation", "equation", "rank", "seed", "min_run_time_s")
+# Argument → whether it is a whole number, and its smallest and largest value.
+_LIMITS: Mapping[str, tuple[bool, float, float]] = {
+    "rank": (True, 1, 2**20),
+    "seed": (True, 0, 2**63 - 1),
+    "min_run_time_s": (False, 0.001, 3600),
+}
 _SHAPE = re.compile(r"[1-9]\d{0,11}(x[1-9]\d{0,11})*", re.ASCII)
 _MODEL = "model_name_or_path"
 
@@ -136,7 +142,20 @@ def _wrong(experiment: Experiment) -> str | None:
     for name, allowed in _CHOICES.items():
         if arguments.get(name, allowed[0]) not in allowed:
             return f"{name} {arguments[name]} is invalid; write {', '.join(allowed)}"
-    return _wrong_shape(arguments) or _wrong_processes(experiment, arguments["operator"])
+    return _wrong_number(arguments) or _wrong_shape(arguments) or _wrong_processes(experiment, arguments["operator"])
+
+
+def _wrong_number(arguments: Mapping[str, str]) -> str | None:
+    for name, (is_whole, least, most) in _LIMITS.items():
+        try:
+            value = (int if is_whole else float)(arguments.get(name, str(least)))
+            if least <= value <= most:
+                continue
+        except ValueError:
+            pass
+        kind = "a whole number" if is_whole else "a number"
+        return f"{name} {arguments[name]} is invalid; write {kind} from {least} to {most}"
+    return None
 
 
 def _wrong_shape(arguments: Mapping[str, str]) -> str | None:

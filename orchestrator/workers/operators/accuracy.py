@@ -17,7 +17,10 @@ MOST_BYTES = 2**30
 
 
 def error(function: Call, reference: Call, tensors: Tensors, *, with_gradients: bool) -> Dict[str, Any]:
-    """Return the largest absolute error, and the error relative to the norm of the result. The worst result or gradient counts."""
+    """Return the largest absolute error, and the error relative to the norm of the result. The worst result or gradient counts.
+
+    Raise ArgumentError if a result or gradient has a number that is not finite, or if there are too few or too many.
+    """
     if sum(tensor.nbytes for tensor in tensors.values()) > MOST_BYTES:
         return {"error_missing": "the tensors have more than 1 GiB, too much for copies in float64"}
     exact = {name: _wide(tensor) for name, tensor in tensors.items()}
@@ -27,6 +30,12 @@ def error(function: Call, reference: Call, tensors: Tensors, *, with_gradients: 
         raise ArgumentError(
             f"the implementation returns {len(found)} tensors and gradients; the plain function has {len(right)}."
         )
+    for number in (place for place in range(len(right)) if right[place].isfinite().all()):
+        if not found[number].isfinite().all():
+            raise ArgumentError(
+                f"number {number + 1} of the implementation's results and gradients has a NaN or an infinite number, "
+                "and that of the plain function has none."
+            )
     errors = [_errors(found[place].double(), right[place]) for place in range(len(right))]
     return {"max_error": max(pair[0] for pair in errors), "relative_error": max(pair[1] for pair in errors)}
 
@@ -42,6 +51,7 @@ def _everything(function: Call, tensors: Tensors, *, with_gradients: bool) -> Li
 
 
 def _errors(found: torch.Tensor, right: torch.Tensor) -> Tuple[float, float]:
+    """Return both errors. If only zeros are right, anything else has the relative error 1."""
     difference = found - right
-    norm = float(right.norm())
-    return float(difference.abs().max()), float(difference.norm()) / norm if norm else 0.0
+    largest, norm = float(difference.abs().max()), float(right.norm())
+    return largest, float(difference.norm()) / norm if norm else float(largest > 0)
