@@ -101,9 +101,14 @@ def _asked(python: str | None) -> tuple[str | None, Mapping[str, str]]:
 
 
 def installed(path: Sequence[str]) -> dict[str, str]:
-    """Return a dict from normalised package name to version, read from the names of the folders in these folders."""
+    """Return a dict from normalised package name to version, read from the names of the folders in these folders.
+
+    A process that imported setuptools also searches `_vendor`, its folder of copies. These copies are not installed packages.
+    """
     versions: dict[str, str] = {}
     for folder in path:
+        if os.path.basename(folder) == "_vendor":
+            continue
         try:
             names = os.listdir(folder or os.curdir)
         except OSError:

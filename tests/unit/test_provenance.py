@@ -16,13 +16,19 @@ GPUS = tuple(Gpu(index=number, uuid=f"GPU-{number}{number}-x", name="NVIDIA X") 
 
 
 def test_packages_of_our_interpreter_are_what_importlib_says():
-    # If an earlier test imported setuptools, the search path has its folder of copies, too.
     path = [folder for folder in sys.path if not folder.endswith("_vendor")]
     installed = importlib.metadata.distributions(path=path)
     expected = {re.sub(r"[-_.]+", "-", one.name).lower(): one.version for one in installed}
     found = provenance.Machine().packages(None)
     assert {name: found.get(name) for name in expected} == expected
     assert provenance.Machine().packages(sys.executable) == found
+
+
+def test_copies_of_setuptools_are_not_installed_packages(tmp_path: Path) -> None:
+    for folder in ("site", "site/setuptools/_vendor"):
+        (tmp_path / folder / f"{folder[-4:]}-1.0.dist-info").mkdir(parents=True)
+    path = [str(tmp_path / folder) for folder in ("site", "site/setuptools/_vendor")]
+    assert provenance.installed(path) == {"site": "1.0"}
 
 
 def test_an_interpreter_that_is_not_there_has_no_packages():

@@ -14,7 +14,7 @@ import time
 from typing import Any, Callable, Dict, List
 
 import torch
-from figures import SAMPLES
+from written_figures import SAMPLES
 
 SIZE, HBM_BYTES, COPIED_BYTES = 8192, 2**31, 2**28
 WARM_UP_S, SAMPLE_S = 2.0, 0.5

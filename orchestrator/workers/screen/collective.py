@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 import torch.distributed as dist
-from figures import SAMPLES, Figures, in_words
+from written_figures import SAMPLES, Figures, in_words
 
 SIZES: Dict[str, int] = {"256mib": 2**28, "1mib": 2**20}
 # If a process ends, the others wait this long for it.

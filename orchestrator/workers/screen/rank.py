@@ -15,7 +15,7 @@ from typing import Any, Callable, List, Set
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH leaves the script's folder out
 
-from figures import Figures, in_words
+from written_figures import Figures, in_words
 
 
 def cores_near(address: str) -> Set[int]:

@@ -16,7 +16,7 @@ from typing import List
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH leaves the script's folder out
 
-from figures import SAMPLES, Figures
+from written_figures import SAMPLES, Figures
 
 # The loop takes about 50 ms per pass on a core of 2024.
 LOOPS = 1_000_000
