@@ -57,6 +57,20 @@ def test_a_run_has_its_benchmarks_and_all_rounds(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["bench.py", "results"]
 
 
+def test_values_named_data_are_not_rounds(tmp_path: Path) -> None:
+    text = """
+import pytest
+
+@pytest.mark.parametrize("data", [[1, [2, "] }"]]])
+def test_sum(benchmark, data):
+    benchmark.extra_info["data"] = benchmark.extra_info["stats"] = {"data": [[1], 2]}
+    benchmark(len, data)
+"""
+    _, record = carried_out(tmp_path, suite(tmp_path, text))
+    assert record.status is Status.OK, record.cause
+    assert [row["params"] for row in record.benchmarks] == [{"data": [1, [2, "] }"]]}]
+
+
 def test_a_failing_test_fails_the_run_and_is_named(tmp_path: Path) -> None:
     _, record = carried_out(tmp_path, suite(tmp_path))
     assert cause(record).startswith("test_failed: bench.py::test_wrong: AssertionError: the length is wrong")

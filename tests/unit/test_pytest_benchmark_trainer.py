@@ -177,6 +177,17 @@ def test_a_parameter_that_is_an_object_is_left_out(tmp_path: Path) -> None:
     assert TRAINER.benchmarks(run_folder(tmp_path, written))[0]["params"] == {"n": 10}
 
 
+def test_only_the_rounds_are_removed_before_the_file_is_parsed(tmp_path: Path) -> None:
+    written = document(a=1.0)
+    lists = {"data": [1.0, 2.0], "stats": {"data": [3.0]}, "text": '"stats": {"data": [4.0]}'}
+    written["benchmarks"][0] |= {"params": lists, "group": '\n            "stats": {\n                "data": [5.0]'}
+    run_dir = run_folder(tmp_path, json.dumps(written, indent=4))
+    assert TRAINER.benchmarks(run_dir)[0]["params"] == lists
+    assert TRAINER.benchmarks(run_dir)[0]["group"] == written["benchmarks"][0]["group"]
+    (run_dir / "benchmarks.json").write_text(json.dumps(document(a=1.0), indent=4).replace("1.0,", "not_parsed,"))
+    assert number(run_dir) == (1.0, "")
+
+
 @pytest.mark.parametrize(
     ("out", "err", "cause"),
     [
