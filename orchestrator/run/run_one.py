@@ -287,8 +287,9 @@ def _judged(
         from orchestrator.executors.slurm.judging import more_memory
 
         return replace(judged, cause=f"{judged.cause}; {more_memory(allocation.get('memory_mb'))}")
-    own = trainers.get(experiment.trainer).failure(folder.path) if judged.status is Status.FAILED else None
-    if own is not None and trained.outcome.exit_code is not None:
+    exit_code = trained.outcome.exit_code if judged.status is Status.FAILED else None
+    own = trainers.get(experiment.trainer).failure(folder.path, exit_code) if exit_code is not None else None
+    if own is not None:
         return replace(judged, kind=kind_of_text(own) or TEST_FAILED, cause=own)
     # A loss that is not finite may be the only metric, so a run without metrics may be invalid, too.
     ended_well = judged.status is Status.OK or judged.kind == NO_METRICS

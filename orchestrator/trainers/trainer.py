@@ -72,7 +72,7 @@ class Trainer(Protocol):
         """Return a row for each benchmark of an ended run: its `fullname`, `params` and metrics. Most trainers have none."""
         return ()
 
-    def failure(self, run_dir: Path) -> str | None:
+    def failure(self, run_dir: Path, exit_code: int) -> str | None:
         """Return why a run without a result failed, if the program's own files say it better than its log."""
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,32 @@ def test_a_failing_test_fails_the_run_and_is_named(tmp_path: Path) -> None:
 def test_a_package_that_a_suite_needs_is_named(tmp_path: Path) -> None:
     _, record = carried_out(tmp_path, suite(tmp_path, "import nothing_like_it\n"))
     assert cause(record) == "import_error: bench.py: ModuleNotFoundError: No module named 'nothing_like_it'"
+
+
+@pytest.mark.parametrize("variable", ["FORCE_COLOR", "PY_COLORS"])
+def test_a_coloured_log_names_the_failing_test(tmp_path: Path, variable: str) -> None:
+    _, record = carried_out(tmp_path, replace(suite(tmp_path), env={variable: "1"}))
+    assert cause(record).startswith("test_failed: bench.py::test_wrong: AssertionError: the length is wrong")
+
+
+@pytest.mark.parametrize(
+    ("line", "more", "cause_end"),
+    [
+        ("raise KeyboardInterrupt", "", "exit code 2: KeyboardInterrupt; 1 passed"),
+        ("pytest.exit('enough', 3)", "", "exit code 3: _pytest.outcomes.Exit: enough; 1 passed"),
+        ("assert 0", "addopts = --no-summary", "exit code 1: 1 failed, 1 passed"),
+        ("benchmark(len, 'b')", "", "exit code 7: 2 passed"),
+    ],
+)
+def test_a_run_that_names_no_failed_test_fails_with_pytest_s_last_lines(
+    tmp_path: Path, line: str, more: str, cause_end: str
+) -> None:
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nfilterwarnings = ignore\n{more}\n")
+    if "7" in cause_end:
+        (tmp_path / "conftest.py").write_text("def pytest_sessionfinish(session): session.exitstatus = 7\n")
+    text = f"import pytest\ndef test_a(benchmark): benchmark(len, 'a')\ndef test_b(benchmark): {line}\n"
+    _, record = carried_out(tmp_path, suite(tmp_path, text))
+    assert cause(record).partition(" ended with ")[2].startswith(cause_end)
 
 
 @pytest.mark.parametrize(

@@ -189,22 +189,32 @@ def test_only_the_rounds_are_removed_before_the_file_is_parsed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("out", "err", "cause"),
+    ("out", "err", "exit_code", "cause"),
     [
         (
             "FAILED b.py::test_a - ValueError: boom\nFAILED b.py::test_b - E",
             "",
+            1,
             "b.py::test_a (and 1 more): ValueError: boom",
         ),
-        ("E   ModuleNotFoundError: x\nERROR b.py\n", "", "b.py: ModuleNotFoundError: x"),
-        ("", "ERROR: Can't have both\n", "pytest: Can't have both"),
-        ("", "ERROR: usage: pytest [options]\npython -m pytest: error: unrecognized", "pytest: unrecognized"),
-        ("=== 2 deselected in 0.01s ===", "", "pytest ran no benchmark (2 deselected in 0.01s); select a test"),
-        ("collected", "", None),
+        ("E   ModuleNotFoundError: x\nERROR b.py\n", "", 2, "b.py: ModuleNotFoundError: x"),
+        ("", "ERROR: Can't have both\n", 4, "pytest: Can't have both"),
+        ("", "ERROR: usage: pytest [options]\npython -m pytest: error: unrecognized", 4, "pytest: unrecognized"),
+        ("=== 2 deselected in 0.01s ===", "", 5, "pytest ran no benchmark (2 deselected in 0.01s); select a test"),
+        ("collected", "", 3, None),
+        ("\x1b[31mFAILED\x1b[0m b.py::\x1b[1mtest_a\x1b[0m - E: x", "", 1, "b.py::test_a: E: x"),
+        (
+            "3 loops in 9s\n== \x1b[31m1 failed\x1b[0m in 2.9s ==",
+            "",
+            1,
+            "pytest ended with exit code 1: 1 failed in 2.9s",
+        ),
     ],
 )
-def test_the_cause_of_a_failure_is_in_pytest_s_own_words(tmp_path: Path, out: str, err: str, cause: str | None) -> None:
-    found = TRAINER.failure(run_folder(tmp_path, None, out=out, err=err))
+def test_the_cause_of_a_failure_is_in_pytest_s_own_words(
+    tmp_path: Path, out: str, err: str, exit_code: int, cause: str | None
+) -> None:
+    found = TRAINER.failure(run_folder(tmp_path, None, out=out, err=err), exit_code)
     assert found == cause if cause is None else (found or "").startswith(cause)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from orchestrator.errors import suggestion
 from orchestrator.files import reading
+from orchestrator.files.printable_text import without_styles
 from orchestrator.records import Caveat, Experiment, Measurement, Reason, RunFolder, Text, as_items
 from orchestrator.records.run_folder import path_text
 from orchestrator.trainers import argument_values
@@ -49,10 +50,12 @@ _MOST_BYTES = 1024 * reading.MIB
 # The plugin's indentation tells the rounds from a parameter named `data`. No text in JSON has a newline, so no text matches.
 _ROUNDS = re.compile(rb'(\n {12}"stats": \{\n(?: {16}"(?!data")\w+": [^\n]*\n)* {16}"data": )\[[-+.\w,\s]*\]')
 _TAIL_BYTES = 256 * 1024
+_ENDED_WELL = (0, 5)  # pytest ends with exit code 5 if it collected no test
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (?P<test>\S.*?)(?: - (?P<error>.*))?$", re.MULTILINE)
 _ERROR_LINE = re.compile(r"^E   +(\S.*)$", re.MULTILINE)
 _USAGE = re.compile(r"^(?:ERROR|.*pytest: error): (?!usage: )(?P<error>\S.*)$", re.MULTILINE)
-_LAST_LINE = re.compile(r"^(?:=+ )?(?P<counts>(?:no tests|\d+ \w+).* in [\d.]+s)", re.MULTILINE)
+_STOPPED = re.compile(r"^!+ (\S.*) !+$", re.MULTILINE)  # pytest.exit(), Ctrl-C or --maxfail
+_LAST_LINE = re.compile(r"^(?:=+ )?((?:no tests|\d+ \w+).* in [\d.]+s)", re.MULTILINE)
 
 
 class PytestBenchmark(Trainer):
@@ -91,8 +94,8 @@ class PytestBenchmark(Trainer):
     def benchmarks(self, run_dir: Path) -> Sequence[Mapping[str, Any]]:
         return [_row(benchmark) for benchmark in _read(run_dir)[0]]
 
-    def failure(self, run_dir: Path) -> str | None:
-        """Return the first failed test with its error, else pytest's own error, else why there is no time."""
+    def failure(self, run_dir: Path, exit_code: int) -> str | None:
+        """Return the first failed test with its error, else pytest's own error, else why there is no time or how pytest ended."""
         out, err = (_tail(log) for log in (RunFolder(run_dir).stdout, RunFolder(run_dir).stderr))
         failed = list(_FAILED.finditer(out))
         if failed:
@@ -101,13 +104,20 @@ class PytestBenchmark(Trainer):
             return f"{failed[0]['test']}{more}: {failed[0]['error'] or (errors or ['it failed'])[-1]}"
         if usage := _USAGE.search(err):
             return f"pytest: {usage['error']}"
-        found, why = _read(run_dir)
-        if found or (RunFolder(run_dir).path / RESULTS).exists():
-            return why or f"{RESULTS} has no times above 0"
-        last = _LAST_LINE.search(out)
-        if last is None:
-            return None
-        return f"pytest ran no benchmark ({last['counts']}); select a test with the fixture 'benchmark' by path and keyword"
+        missing = self.metrics(run_dir)[0].missing
+        if exit_code not in _ENDED_WELL or missing is None:
+            return _ending(out, exit_code)
+        if (run_dir / RESULTS).exists():
+            return missing.detail
+        counts = _LAST_LINE.findall(out)[-1:]
+        needed = "select a test with the fixture 'benchmark' by path and keyword"
+        return f"pytest ran no benchmark ({counts[0]}); {needed}" if counts else None
+
+
+def _ending(out: str, exit_code: int) -> str | None:
+    """Return how pytest ended, in the words of its last lines. Return None if the log has no such lines."""
+    lines = [*_STOPPED.findall(out)[-1:], *_LAST_LINE.findall(out)[-1:]]
+    return f"pytest ended with exit code {exit_code}: {'; '.join(lines)}" if lines else None
 
 
 def file_of(arguments: Mapping[str, Text]) -> str:
@@ -200,6 +210,6 @@ def _parsed(place: Path, modified_ns: int, size: int) -> tuple[Benchmark, ...]:
 
 def _tail(log: Path) -> str:
     try:
-        return reading.read_tail(log, limit=_TAIL_BYTES)
+        return without_styles(reading.read_tail(log, limit=_TAIL_BYTES))
     except (OSError, ValueError):
         return ""
