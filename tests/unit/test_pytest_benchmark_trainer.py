@@ -135,6 +135,32 @@ def test_an_edited_suite_is_another_experiment(tmp_path: Path) -> None:
     assert plan(tmp_path, "path: suite").id != before.id
 
 
+@pytest.mark.parametrize("path", ["a/suite", "a/suite/bench.py::test_a", "./a/../a/suite"])
+def test_an_edited_conftest_of_a_parent_folder_is_another_experiment(tmp_path: Path, path: str) -> None:
+    scenarios = tmp_path / "scenarios"
+    folders = (scenarios, scenarios / "a", scenarios / "a" / "suite")
+    folders[-1].mkdir(parents=True)
+    (folders[-1] / "bench.py").touch()
+    (scenarios / "helper.py").touch()
+    for folder in (tmp_path, *folders[:-1]):
+        (folder / "conftest.py").write_text("import helper")
+    before = plan(scenarios, f"path: {path!r}")
+    assert set(before.sources) == {"a/suite/bench.py", "conftest.py", "a/conftest.py", "helper.py"}
+    for folder in folders[:-1]:
+        (folder / "conftest.py").write_text("import helper  # edited")
+        edited = plan(scenarios, f"path: {path!r}")
+        assert edited.id != before.id
+        before = edited
+
+
+def test_a_suite_outside_the_scenario_file_s_folder_has_its_own_conftest(tmp_path: Path) -> None:
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "suite").mkdir()
+    for name in ("conftest.py", "suite/conftest.py", "suite/bench.py"):
+        (tmp_path / name).touch()
+    assert set(plan(tmp_path / "scenarios", "path: ../suite").sources) == {"../suite/bench.py", "../suite/conftest.py"}
+
+
 def test_a_run_has_the_median_of_each_benchmark_and_their_geometric_mean(tmp_path: Path) -> None:
     run_dir = run_folder(tmp_path, document(a=1e-3, b=4e-3))
     assert number(run_dir) == (pytest.approx(2e-3), "")

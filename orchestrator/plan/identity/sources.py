@@ -7,7 +7,7 @@ Only a script, a suite or a command of the user (trainers `script`, `pytest_benc
 - the script, and each file that a word of the command names. The name may also be in `--config=FILE`, in a list with commas, or in
   a line for a shell;
 - the files of the module that follows `-m`;
-- the Python files in a suite's folder, and the `conftest.py` next to a suite's file;
+- the Python files in a suite's folder, or a suite's file, and each `conftest.py` from the scenario file's folder down to them;
 - the modules that these Python files import from their own folder, from the scenario file's folder, or from a folder that `env:`
   puts into PYTHONPATH.
 
@@ -151,17 +151,30 @@ def _words(experiment: Experiment) -> Sequence[str]:
 
 
 def _of_suite(script: Script) -> Iterator[str]:
-    """Yield the Python files of a suite. Like pytest, leave out hidden folders and environments."""
-    if not os.path.isdir(script.path):
-        for path in (script.path, os.path.join(os.path.dirname(script.path), "conftest.py")):
-            yield os.path.relpath(path, script.folder)
-        return
-    for folder, inner, files in os.walk(script.path):
+    """Yield the Python files of a suite, as seen from the scenario file's folder."""
+    files = _python_files(script.path) if os.path.isdir(script.path) else (script.path,)
+    for path in (*files, *_conftests(script)):
+        yield os.path.relpath(path, script.folder)
+
+
+def _python_files(suite: str) -> Iterator[str]:
+    """Yield the Python files in a folder. Like pytest, leave out hidden folders and environments."""
+    for folder, inner, files in os.walk(suite):
         inner[:] = sorted(name for name in inner if not name.startswith((".", "__pycache__", "node_modules")))
         inner[:] = [name for name in inner if not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))]
-        yield from (
-            os.path.relpath(os.path.join(folder, name), script.folder) for name in sorted(files) if name.endswith(".py")
-        )
+        yield from (os.path.join(folder, name) for name in sorted(files) if name.endswith(".py"))
+
+
+def _conftests(script: Script) -> Iterator[str]:
+    """Yield where pytest looks for a `conftest.py`, from the suite up to the scenario file's folder."""
+    folder, top = (
+        script.path if os.path.isdir(script.path) else os.path.dirname(script.path),
+        os.path.normpath(script.folder),
+    )
+    yield os.path.join(folder, "conftest.py")
+    while folder != top and is_inside(folder, top):
+        folder = os.path.dirname(folder)
+        yield os.path.join(folder, "conftest.py")
 
 
 def _python_path(experiment: Experiment) -> tuple[str, ...]:
