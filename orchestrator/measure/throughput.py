@@ -73,10 +73,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
         numbers |= speed
         divided, reasons = parts.read(series.after(state.discarded_steps), ordered)
         numbers |= divided | batches.sizes(series.together[state.discarded_steps :], world_size=world_size)
-        missing = [
-            Measurement(name=name, value=None, source=_SOURCE, missing=Caveat(detail=why))
-            for name, why in reasons.items()
-        ]
+        missing = _missing({name: Caveat(detail=why) for name, why in reasons.items()})
         try:
             numbers |= _work(series.together, first, numbers)
         except flops.Overcounted as error:
@@ -84,7 +81,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
         notes += [*state.warnings, *batches.short(series.together[state.discarded_steps :])]
     else:
         numbers |= {"first_step_s": series.together[0].seconds} if series.together else {}
-        missing = [Measurement(name=name, value=None, source=_SOURCE, missing=state) for name in _HEADLINE]
+        missing = _missing(dict.fromkeys(_HEADLINE, state))
     known = (
         Measurement(name=name, value=value, source=_SOURCE) for name, value in numbers.items() if value is not None
     )
@@ -100,6 +97,10 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
         impossible=impossible,
         contradiction=contradictions.contradiction(series.lines, ordered, ranks_per_batch=shared, wall_s=wall_s),
     )
+
+
+def _missing(reasons: Mapping[str, Caveat]) -> list[Measurement]:
+    return [Measurement(name=name, value=None, source=_SOURCE, missing=why) for name, why in reasons.items()]
 
 
 def _rule(first: Worker) -> Mapping[str, Any]:

@@ -162,10 +162,6 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         evidence = _not_started(started_at, kind="unknown", cause=f"{type(error).__name__}: {error}")
     outcome, judged, findings = evidence.outcome, evidence.verdict, evidence.findings
     ended = outcome if (judged.exit_code, judged.signal) == (None, None) else judged
-    of_container = facts_of_container(experiment)
-    facts = {**provenance.collect(None if of_container else experiment.python, gpus), **of_container}
-    if commit := bisected_commit(folder.results):  # a probe runs in a worktree, not in the current folder
-        facts["git"] = {"commit": commit, "dirty": False}
     beside, beside_at_once = claims.neighbours(folder.path)
     return RunRecord(
         experiment_id=claim.experiment_id,
@@ -185,11 +181,24 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         ranks=findings.ranks,
         devices=findings.devices,
         benchmarks=findings.benchmarks,
-        provenance={**facts, **evidence.more_facts, "worker_versions": dict(findings.first.get("versions") or {})},
+        provenance={
+            **_facts(experiment, folder, gpus),
+            **evidence.more_facts,
+            "worker_versions": dict(findings.first.get("versions") or {}),
+        },
         warnings=evidence.warnings,
         beside=beside,
         beside_at_once=beside_at_once,
     )
+
+
+def _facts(experiment: Experiment, folder: RunFolder, gpus: tuple[Gpu, ...]) -> dict[str, Any]:
+    """Return what is known of the host, the software and the code of a run."""
+    of_container = facts_of_container(experiment)
+    facts = {**provenance.collect(None if of_container else experiment.python, gpus), **of_container}
+    if commit := bisected_commit(folder.results):  # a probe runs in a worktree, not in the current folder
+        facts["git"] = {"commit": commit, "dirty": False}
+    return facts
 
 
 def _cause(judged: Verdict, folder: RunFolder, claim: claims.Claim) -> str | None:
