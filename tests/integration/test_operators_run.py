@@ -49,4 +49,8 @@ def test_two_processes_reduce_together(tmp_path: Path) -> None:
     one = experiment(trainer="operators", model="none", device=Device.CPU, num_gpus=2, arguments=arguments)
     _, record = carried_out(tmp_path, one)
     assert record.status is Status.OK, record.tail
-    assert 0 < values(record)["call_time_s"] < 5
+    found = values(record)
+    assert 0 < found["call_time_s"] < 5
+    assert found["operator_bytes_per_s"] == pytest.approx(4 * 4096 / found["call_time_s"]), (
+        "each of two sends all bytes once"
+    )

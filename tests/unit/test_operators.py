@@ -101,6 +101,13 @@ def test_a_block_of_calls_ends_soon(call_s: float, calls: int) -> None:
     assert pytest.importorskip("timing").fitting(100, call_s, 0.2) == calls
 
 
+def test_the_first_call_of_a_collective_operation_waits_for_other_processes_so_the_median_counts() -> None:
+    of_a_call = pytest.importorskip("timing").of_a_call
+    assert of_a_call([500.0, 1.0, 2.0, 1.0, 2.5, 1.0], 3) == 3.5
+    assert of_a_call([4.0, 1.0, 2.0], 2) == 3.5
+    assert of_a_call([], 2) == 0
+
+
 def test_fewer_bits_have_a_larger_error() -> None:
     exact = measured(*words_of("linear"))["relative_error"]
     assert 100 * exact < measured(*words_of("linear"), "--dtype", "bfloat16")["relative_error"] < 0.02

@@ -30,7 +30,7 @@ OPERATORS = (
     _time(
         "device_time_s",
         "device",
-        "Sum of the times of the kernels of one call, by the profiler.",
+        "Sum of the times of the kernels of one call, by the profiler: the median of several calls.",
         leaves_out="Pauses between kernels. A CPU has no such time.",
         where=Where.FIRST | Where.PAGE | Where.COMPARED,
         order=27,
@@ -77,7 +77,10 @@ OPERATORS = (
     _one(
         "operator_bytes_per_s",
         "B/s",
-        "Bytes of all inputs, results and gradients, each once, ÷ device time.",
+        (
+            "Bytes of all inputs, results and gradients, each once, ÷ device time. Of a collective operation, the bytes that a "
+            "device must at least send (the bus bandwidth)."
+        ),
         unit="bytes/s per device",
         direction=Direction.HIGHER,
         show=Show.MAGNITUDE,

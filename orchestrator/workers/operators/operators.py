@@ -84,10 +84,13 @@ def _shape(text: str) -> Tuple[int, ...]:
 def work(setting: Setting, make: Copies, direction: str) -> Dict[str, Optional[float]]:
     """Return the operations of a call, and the bytes that it must read or write at least once.
 
-    torch counts matrix products and attention only. Without any of them, the number is missing.
+    torch counts matrix products and attention only. Without any of them, the number is missing. The bytes of a collective operation
+    are those that each device must at least send (the "bus bandwidth" of NCCL's tests).
     """
     from torch.utils.flop_counter import FlopCounterMode
 
+    if setting.operator in COLLECTIVES:
+        return {"flops_per_call": None, "bytes_per_call": shipped.bytes_sent(setting)}
     if setting.operator in FORWARD_ONLY:
         return {"flops_per_call": None, "bytes_per_call": None}
     tensors = make()
@@ -148,7 +151,7 @@ def times(call: Callable[[], Any], *, least_s: float, device: str, together: boo
     if device == "cpu":
         return {**found, "host_time_s": found["call_time_s"], "device_time_s": None, "device_missing": ON_CPU}
     if together:  # each process has its own times, so they must not decide the number of calls
-        return {**found, **timing.device(call), "host_time_s": timing.host(call, calls=1)}
+        return {**found, **timing.device(call), "host_time_s": timing.host(call, calls=timing.CALLS_TOGETHER)}
     call_s = found["call_time_s"]
     found |= timing.device(call, calls=timing.fitting(timing.PROFILED, call_s, timing.MOST_PROFILED_S))
     launched = int(timing.MOST_LAUNCHES / max(found["launches_per_call"], 1))

@@ -237,6 +237,17 @@ def nf4_linear(x: Tensor, frozen: Tensor) -> Tensor:
     return functional.linear(x, frozen)
 
 
+def bytes_sent(setting: Setting) -> float:
+    """Return the bytes that each process must at least send in a collective operation: all parts but its own.
+
+    `all_reduce` is `reduce_scatter` and then `all_gather`, so it sends twice as much.
+    """
+    (count,) = sizes(setting, 1)
+    processes: int = torch.distributed.get_world_size()
+    size: int = setting.dtype.itemsize
+    return (2 if setting.operator == "all_reduce" else 1) * (processes - 1) / processes * count * size
+
+
 def _all_reduce(x: Tensor) -> Tensor:
     torch.distributed.all_reduce(x)
     return x

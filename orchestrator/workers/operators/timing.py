@@ -2,8 +2,8 @@
 
 - total: torch's own Timer. It waits for the device at both ends of a block of calls, so a call takes the longer of its two parts.
 - host: the time to launch the call's kernels, without waiting. The blocks are so short that the launch queue never fills.
-- device: the sum of the kernels' times by the profiler, with the number of launches. As a check, events around calls that were
-  launched while the device slept: the kernels one after the other, without the host.
+- device: the sum of the kernels' times by the profiler, as the median of several calls, with the number of launches. As a check,
+  events around calls that were launched while the device slept: the kernels one after the other, without the host.
 
 On a CPU, the host computes, so the device's times are missing.
 """
@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 
 # CUDA's launch queue has about 1,024 places. Beyond them, the host waits for the device.
 MOST_LAUNCHES = 800
 MOST_CALLS_OF_BLOCK, LEAST_BLOCKS, MOST_BLOCKS = 100, 11, 101
+# Processes that call each other all make so many calls in a block.
+CALLS_TOGETHER = 20
 # The device works on a block for at most this time, except for a single call that takes longer.
 MOST_BLOCK_S = 0.2
 # The profiler sees so many calls, or fewer if they take longer.
@@ -61,17 +63,16 @@ def total(call: Work, *, least_s: float) -> Dict[str, float]:
 
 def in_blocks(call: Work) -> Dict[str, float]:
     """Return the same as `total`, from a fixed number of calls. Processes that call each other must all make as many calls."""
-    calls = 20
     blocks = []
     for _ in range(LEAST_BLOCKS):
         wait()
         began = time.perf_counter()
-        for _ in range(calls):
+        for _ in range(CALLS_TOGETHER):
             call()
         wait()
-        blocks.append((time.perf_counter() - began) / calls)
+        blocks.append((time.perf_counter() - began) / CALLS_TOGETHER)
     lower, _, upper = statistics.quantiles(blocks, n=4)
-    spread = {"call_time_iqr_s": upper - lower, "blocks": len(blocks), "calls": calls * len(blocks)}
+    spread = {"call_time_iqr_s": upper - lower, "blocks": len(blocks), "calls": CALLS_TOGETHER * len(blocks)}
     return {"call_time_s": statistics.median(blocks), **spread}
 
 
@@ -95,7 +96,10 @@ def host(call: Work, *, calls: int, least_s: float = 0.0) -> float:
 
 
 def device(call: Work, *, calls: int = PROFILED) -> Dict[str, float]:
-    """Return the kernels' time of a call by the profiler, in seconds, and the number of launches of a call."""
+    """Return the kernels' time of a call by the profiler, in seconds, and the number of launches of a call.
+
+    The median of the calls is robust: the first kernel of a collective operation waits until the other processes have begun, too.
+    """
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
@@ -109,8 +113,17 @@ def device(call: Work, *, calls: int = PROFILED) -> Dict[str, float]:
         for event in found.events()
         if event.device_type == DeviceType.CUDA and not getattr(event, "is_user_annotation", False)
     ]
-    spent = sum(event.time_range.elapsed_us() for event in kernels) / 1e6
-    return {"device_time_s": spent / calls, "launches_per_call": len(kernels) / calls}
+    kernels.sort(key=lambda event: event.time_range.start)
+    spent = [event.time_range.elapsed_us() / 1e6 for event in kernels]
+    return {"device_time_s": of_a_call(spent, calls), "launches_per_call": len(kernels) / calls}
+
+
+def of_a_call(spent: Sequence[float], calls: int) -> float:
+    """Return the median of the calls' sums, or the mean if not all calls have as many kernels. `spent` has the kernels in order."""
+    if not spent or len(spent) % calls:
+        return sum(spent) / calls
+    launches = len(spent) // calls
+    return statistics.median(sum(spent[first : first + launches]) for first in range(0, len(spent), launches))
 
 
 def behind_sleep(call: Work, *, host_s: float, calls: int = PROFILED) -> Optional[float]:
