@@ -39,10 +39,8 @@ QUICK, LATE_S, SLOW = 2_000, 60e-6, 400_000
 
 
 def _campaign(folder: Path, scenario: str, results: str) -> Campaign:
-    (folder / "scenarios.yaml").write_text(text("scenarios/operators-gpu.yaml"))
-    done = tunebench(
-        folder, "run", "scenarios.yaml", "--scenario", scenario, "--results", results, OPERATORS=str(folder)
-    )
+    (folder / "scenarios.yaml").write_text(text("scenarios/operators-gpu.yaml").replace("FOLDER", str(folder)))
+    done = tunebench(folder, "run", "scenarios.yaml", "--scenario", scenario, "--results", results)
     assert done.code == 0, done.said
     return done
 
@@ -51,8 +49,8 @@ def _numbers(folder: Path, results: str) -> list[dict[str, Any]]:
     """Return the operators' files of all runs, each with the arguments of its experiment."""
     found = []
     for path in sorted((folder / results).glob("experiments/*/runs/*/operators.json")):
-        record = json.loads((path.parent / "record.json").read_text())
-        found.append({**record["experiment"]["arguments"], **json.loads(path.read_text())})
+        experiment = json.loads((path.parents[2] / "experiment.json").read_text())
+        found.append({**experiment["arguments"], **json.loads(path.read_text())})
     return found
 
 

@@ -62,7 +62,7 @@ def test_kernels_that_are_too_short_for_the_host(rows: Path, tmp_path: Path) -> 
 @needs_two
 @pytest.mark.parametrize("sharded", [False, True], ids=["replicas", "shards"])
 def test_two_gpus(rows: Path, tmp_path: Path, sharded: bool) -> None:
-    run = trained(tmp_path / "run", rows, *words(BUSY, batch=4), processes=2, sharded=sharded)
+    run = trained(tmp_path / "run", rows, *words(BUSY, batch=16), processes=2, sharded=sharded)
     for rank in (0, 1):
         assert (run.worker(rank)["undivided"], run.worker(rank)["waits_unknown"]) == (None, None)
         shares = both(run, rank)

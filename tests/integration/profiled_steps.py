@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -123,7 +124,7 @@ def _mean(steps: Iterable[Mapping[str, float]], name: str) -> float:
 
 
 def of_trace(trace: Mapping[str, Any]) -> dict[int, dict[str, float]]:
-    """Return for each step the seconds of its parts, of the step, of the GPU's idle time and of exposed communication."""
+    """Return for each step the seconds of its parts, the step, the GPU's idle time, and exposed communication in passes."""
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
     work = _Work(events)
     marks: list[tuple[float, str]] = []
@@ -140,11 +141,13 @@ def of_trace(trace: Mapping[str, Any]) -> dict[int, dict[str, float]]:
     for host, name in sorted(marks):
         moment = work.done(host)
         own[part] = own.get(part, 0.0) + max(0.0, moment - at)
+        if part in ("forward", "backward"):
+            own["comm"] = own.get("comm", 0.0) + work.exposed(at, moment)
         at, part = moment, name
         if name.startswith("end:"):
             if start is not None and int(name[4:]) >= FIRST:
-                inside = {"step": moment - start, "idle": work.idle(start, moment), "comm": work.exposed(start, moment)}
-                found = {one: own.get(one, 0.0) for one in PARTS} | inside
+                inside = {"step": moment - start, "idle": work.idle(start, moment)}
+                found = {one: own.get(one, 0.0) for one in (*PARTS, "comm")} | inside
                 steps[int(name[4:])] = {one: value / 1e6 for one, value in found.items()}
             start, own, part = moment, {}, "between"
     return steps
@@ -164,18 +167,21 @@ class _Work:
                 launches.get(event["args"].get("correlation"), event["ts"]),
                 event["ts"],
                 event["ts"] + event["dur"],
-                event["name"],
+                event,
             )
             for event in events
             if event.get("cat") in GPU_WORK
         ]
-        spans.sort()
+        spans.sort(key=lambda span: span[:3])
         self.launched = [launch for launch, *_ in spans]
         self.ended: list[float] = []
         for *_, end, _ in spans:
             self.ended.append(max(end, self.ended[-1] if self.ended else 0.0))
         self.all = _union((start, end) for _, start, end, _ in spans)
-        self.others = _union((start, end) for _, start, end, name in spans if "nccl" not in name.lower())
+        shared, computing = _kinds(spans)
+        waits = _union((launch, start) for launch, start, _, _ in computing if launch < start)
+        self.waits = _common(waits, _union((start, end) for _, start, end, _ in shared))
+        self.busy = _common(self.waits, _union((start, end) for _, start, end, _ in computing))
 
     def done(self, host: float) -> float:
         """Return when the GPU has done what was launched before this time of the host."""
@@ -186,8 +192,16 @@ class _Work:
         return end - start - _inside(self.all, start, end)
 
     def exposed(self, start: float, end: float) -> float:
-        """Return the time in which only communication ran."""
-        return _inside(self.all, start, end) - _inside(self.others, start, end)
+        """Return the time in which the stream that computes had its next work, but waited during communication."""
+        return _inside(self.waits, start, end) - _inside(self.busy, start, end)
+
+
+def _kinds(spans: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the spans of communication, and those of the stream that has most of the others."""
+    shared = [span for span in spans if "nccl" in span[3]["name"].lower()]
+    others = [span for span in spans if "nccl" not in span[3]["name"].lower()]
+    streams = Counter(span[3]["args"].get("stream") for span in others).most_common(1)
+    return shared, [span for span in others if span[3]["args"].get("stream") == streams[0][0]]
 
 
 def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -197,6 +211,17 @@ def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
             found[-1] = found[-1][0], max(found[-1][1], ended)
         else:
             found.append((began, ended))
+    return found
+
+
+def _common(some: Sequence[tuple[float, float]], others: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return what two unions share."""
+    found, first, second = [], 0, 0
+    while first < len(some) and second < len(others):
+        (began, ended), (low, high) = some[first], others[second]
+        if max(began, low) < min(ended, high):
+            found.append((max(began, low), min(ended, high)))
+        first, second = (first + 1, second) if ended < high else (first, second + 1)
     return found
 
 

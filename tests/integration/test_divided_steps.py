@@ -145,12 +145,15 @@ def ranged(name: str, start: float, end: float) -> dict[str, Any]:
 
 
 def test_a_trace_is_divided_by_what_the_gpu_has_done() -> None:
-    """The host is ahead; the GPU ends the forward pass at 500 and the backward pass, with 100 of communication alone, at 1000."""
+    """The host is ahead; the GPU ends the forward pass at 500 and the backward pass at 1000.
+
+    There is only communication from 850 to 1000, but the next computation is launched at 870. So 130 are exposed.
+    """
     events = [
         ranged("end:9", 0, 0), ranged("part:data", 10, 20), ranged("part:forward", 30, 100), ranged("part:backward", 60, 90),
         *kernel(1, 40, 50, 500), *kernel(2, 70, 500, 850), *kernel(3, 80, 700, 1000, "ncclDevKernel_AllReduce"),
-        *kernel(4, 120, 1000, 1100), ranged("end:10", 200, 200),
+        *kernel(4, 870, 1000, 1100), ranged("end:10", 900, 900),
     ]  # fmt: skip
     (found,) = of_trace({"traceEvents": events}).values()
-    expected = {"step": 1100, "data": 10, "forward": 470, "backward": 500, "optimizer": 100, "idle": 50, "comm": 150}
+    expected = {"step": 1100, "data": 10, "forward": 470, "backward": 500, "optimizer": 100, "idle": 50, "comm": 130}
     assert {name: round(value * 1e6) for name, value in found.items()} == expected
