@@ -9,7 +9,7 @@ from orchestrator.monitors.hf_memory import HfMemory
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.nvidia_smi import NvidiaSmi
 from orchestrator.monitors.nvml import Nvml
-from orchestrator.monitors.torch_profiler import TorchProfiler
+from orchestrator.monitors.torch_profiler import MemorySnapshot, TorchProfiler
 
 __all__ = ["MONITORS", "Monitor", "get", "load_problems", "names", "perturbing"]
 
@@ -18,6 +18,7 @@ MONITORS: Mapping[str, Monitor] = {
     "hf_memory_native": HfMemory(native=True),
     "nvidia_smi": NvidiaSmi(),
     "nvml": Nvml(),
+    "memory_snapshot": MemorySnapshot(),
     "torch_profiler": TorchProfiler(),
 }
 

@@ -1,12 +1,13 @@
-"""Profiles three steps of a training with torch's profiler. The traces lie in the run's folder `profile/`, one for each rank.
+"""Profile three steps of a training: `torch_profiler` writes a trace of torch's profiler, `memory_snapshot` a history of memory.
 
-How: the instrument starts the profiler after WAIT steps and two more to warm it up (`workers/instrument/profiler.py`). It writes
-a trace for the first and the last rank, `rank<R>.json`, and does not read it. After the run, the trace is compressed; perfetto's
-web viewer and Chrome's tracing page open it as it is.
+How: the instrument starts to record after WAIT steps and two more to warm up (`workers/instrument/profiler.py`). For the first and
+the last rank it writes files into the run's folder `profile/`, and does not read them. After the run, a trace is compressed:
+`rank<R>.json.gz`. Perfetto's web viewer and Chrome's tracing page open it as it is. A history stays `rank<R>-memory.pickle`, which
+PyTorch's memory viewer opens.
 
-A profiled step is slower than others, so the run's speed is never compared with the speed of a run without this monitor.
+A profiled step is slower than others, so the run's speed is never compared with the speed of a run without these monitors.
 
-The traces leave out: shapes, stacks and memory, which would make them several times larger; ranks between the first and the last.
+What is left out: shapes and stacks in a trace, which would make it several times larger; ranks between the first and the last.
 """
 
 from __future__ import annotations
@@ -31,35 +32,51 @@ _PROFILE = "TUNEBENCH_PROFILE"
 _NO_NOTES = "no training that ended under the instrument, which starts the profiler"
 
 
-class TorchProfiler(Monitor):
-    """The monitor that asks the instrument for traces."""
+class _Profiler(Monitor):
+    """A monitor that asks the instrument to record one kind of file."""
 
+    name: str
+    kind: str
     perturbs = True
 
     def prepare(self, command: Command, run_dir: Path) -> Command:
         """Return the command with a variable that makes the instrument profile. Other commands are not changed."""
         if not any(word.endswith(_INSTRUMENT) for word in command.argv):
             return command
-        asked = {"folder": str(run_dir / FOLDER), "wait": WAIT, "active": ACTIVE}
+        others = json.loads(command.env.get(_PROFILE) or "{}").get("kinds", [])
+        asked = {"folder": str(run_dir / FOLDER), "wait": WAIT, "active": ACTIVE, "kinds": [*others, self.kind]}
         return replace(command, env={**command.env, _PROFILE: json.dumps(asked)})
+
+    def warnings(self, run_dir: Path) -> Sequence[Caveat]:
+        return [Caveat(detail=f"{self.name}: {why}") for why in _lost(_notes(run_dir, self.kind))]
+
+
+class MemorySnapshot(_Profiler):
+    """The monitor that asks for the history of CUDA's memory."""
+
+    name, kind = "memory_snapshot", "memory"
+
+
+class TorchProfiler(_Profiler):
+    """The monitor that asks for traces."""
+
+    name, kind = "torch_profiler", "trace"
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
         """Compress the traces, and return the number of profiled steps."""
         for trace in sorted((run_dir / FOLDER).glob("rank*.json")):
             _compress(trace)
-        notes = _notes(run_dir)
+        notes = _notes(run_dir, self.kind)
         written = [note for note in notes if "file" in note]
         steps = written[0]["last_step"] - written[0]["first_step"] + 1 if written else None
         missing = None if steps else Caveat(detail=f"torch_profiler: {_lost(notes)[0]}")
         return [Measurement(name="profiled_steps", value=steps, source="torch_profiler", missing=missing)]
 
-    def warnings(self, run_dir: Path) -> Sequence[Caveat]:
-        return [Caveat(detail=f"torch_profiler: {why}") for why in _lost(_notes(run_dir))]
 
-
-def _notes(run_dir: Path) -> list[Mapping[str, Any]]:
-    """Return what each rank noted about its profile."""
-    return [note for note in _each(RunFolder(run_dir)) if isinstance(note, Mapping)]
+def _notes(run_dir: Path, kind: str) -> list[Mapping[str, Any]]:
+    """Return what each rank noted about files of this kind."""
+    found = [notes.get(kind) for notes in _each(RunFolder(run_dir)) if isinstance(notes, Mapping)]
+    return [note for note in found if isinstance(note, Mapping)]
 
 
 def _lost(notes: Sequence[Mapping[str, Any]]) -> list[str]:

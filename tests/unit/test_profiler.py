@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator import monitors
-from orchestrator.monitors.torch_profiler import TorchProfiler
+from orchestrator.monitors.torch_profiler import MemorySnapshot, TorchProfiler
 from orchestrator.records import Command
 
 torch = pytest.importorskip("torch")
@@ -18,7 +18,7 @@ profiler = pytest.importorskip("profiler")
 
 
 def made(folder: Path, *, rank: int = 0, world_size: int = 1, wait: int = 3, active: int = 2) -> Any:
-    asked = {"folder": str(folder), "wait": wait, "active": active}
+    asked = {"folder": str(folder), "wait": wait, "active": active, "kinds": ["trace"]}
     return profiler.Profile(json.dumps(asked), rank=rank, world_size=world_size)
 
 
@@ -41,7 +41,7 @@ def profiled(trace: dict[str, Any]) -> set[str]:
 def test_whole_steps_after_the_wait_and_the_warm_up_are_profiled(tmp_path: Path) -> None:
     profile = made(tmp_path)
     assert trained(profile, most_steps=20, steps=10) == [7]
-    assert profile.notes == {"first_step": 6, "last_step": 7, "file": "rank0.json"}
+    assert profile.notes["trace"] == {"first_step": 6, "last_step": 7, "file": "rank0.json"}
     assert profiled(json.loads((tmp_path / "rank0.json").read_text())) == {"ProfilerStep#5", "ProfilerStep#6"}
     assert [path.name for path in tmp_path.iterdir()] == ["rank0.json"]
 
@@ -49,20 +49,20 @@ def test_whole_steps_after_the_wait_and_the_warm_up_are_profiled(tmp_path: Path)
 def test_a_short_training_waits_for_fewer_steps(tmp_path: Path) -> None:
     profile = made(tmp_path)
     assert trained(profile, most_steps=5, steps=5) == [5]
-    assert profile.notes["first_step"] == 4
+    assert profile.notes["trace"]["first_step"] == 4
 
 
 def test_a_training_that_is_too_short_has_no_trace_and_says_why(tmp_path: Path) -> None:
     profile = made(tmp_path)
     assert trained(profile, most_steps=4, steps=4) == []
-    assert profile.notes == {"why_not": "the training has 4 steps, and a profile needs 5"}
+    assert profile.notes["trace"] == {"why_not": "the training has 4 steps, and a profile needs 5"}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_training_that_ends_in_the_window_has_no_trace(tmp_path: Path) -> None:
     profile = made(tmp_path)
     assert trained(profile, most_steps=20, steps=6) == []
-    assert profile.notes == {"why_not": "the training ended before step 7"}
+    assert profile.notes["trace"] == {"why_not": "the training ended before step 7"}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -77,7 +77,16 @@ def test_the_training_goes_on_if_the_trace_cannot_be_written(tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     profile = made(tmp_path / "file")
     trained(profile, most_steps=20, steps=10)
-    assert profile.notes["why_not"].startswith("the profiler failed: ")
+    assert profile.notes["trace"]["why_not"].startswith("the profiler failed: ")
+
+
+@pytest.mark.skipif(torch.cuda.is_initialized(), reason="CUDA is in use")
+def test_without_cuda_there_is_no_history_of_memory_but_a_trace(tmp_path: Path) -> None:
+    asked = {"folder": str(tmp_path), "wait": 3, "active": 2, "kinds": ["memory", "trace"]}
+    profile = profiler.Profile(json.dumps(asked), rank=0, world_size=1)
+    assert trained(profile, most_steps=20, steps=10) == [7]
+    assert profile.notes["memory"] == {"why_not": "only CUDA has a history of its memory"}
+    assert [path.name for path in tmp_path.iterdir()] == ["rank0.json"]
 
 
 # --- the monitor -----------------------------------------------------------------------------------------------------
@@ -85,11 +94,13 @@ def test_the_training_goes_on_if_the_trace_cannot_be_written(tmp_path: Path) -> 
 
 def test_the_monitor_asks_the_instrument_and_leaves_other_commands_unchanged(tmp_path: Path) -> None:
     command = Command(argv=("python", "tunebench-instrument.py", "--", "sft.py"), env={}, cwd=tmp_path)
-    asked = json.loads(TorchProfiler().prepare(command, tmp_path).env["TUNEBENCH_PROFILE"])
-    assert asked == {"folder": str(tmp_path / "profile"), "wait": 10, "active": 3}
+    asked = json.loads(TorchProfiler().prepare(command, tmp_path).env["TUNEBENCH_PROFILE"] or "")
+    assert asked == {"folder": str(tmp_path / "profile"), "wait": 10, "active": 3, "kinds": ["trace"]}
+    both = MemorySnapshot().prepare(TorchProfiler().prepare(command, tmp_path), tmp_path)
+    assert json.loads(both.env["TUNEBENCH_PROFILE"] or "")["kinds"] == ["trace", "memory"]
     other = Command(argv=("my-trainer",), env={}, cwd=tmp_path)
     assert TorchProfiler().prepare(other, tmp_path) == other
-    assert monitors.perturbing(["torch_profiler", "nvml"]) == {"torch_profiler"}
+    assert monitors.perturbing(["torch_profiler", "memory_snapshot", "nvml"]) == {"torch_profiler", "memory_snapshot"}
 
 
 def test_a_trace_is_compressed_after_the_run(tmp_path: Path) -> None:
@@ -123,4 +134,4 @@ def test_a_missing_trace_has_its_reason(tmp_path: Path, note: dict[str, Any] | N
 
 
 def written(run_dir: Path, rank: int, note: dict[str, Any] | None) -> None:
-    (run_dir / f"worker-rank{rank}.json").write_text(json.dumps({"rank": rank, "profile": note}))
+    (run_dir / f"worker-rank{rank}.json").write_text(json.dumps({"rank": rank, "profile": note and {"trace": note}}))

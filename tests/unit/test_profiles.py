@@ -224,3 +224,34 @@ def test_the_command_shows_a_profile_and_the_difference_of_two(tmp_path: Path, i
         "gemm       300 µs  700 µs  +400 µs      1",
         "A step takes 400 µs more (+40.0%). The largest change: gemm takes 400 µs more.",
     ]
+
+
+def launched(number: int, launch_us: float, name: str, begin_us: float, length_us: float) -> list[Event]:
+    """A kernel and its launch."""
+    call = event("cudaLaunchKernel", launch_us, 1, "cuda_runtime", 1)
+    return [{**one, "args": {"correlation": number}} for one in (call, event(name, begin_us, length_us))]
+
+
+def test_an_operation_belongs_to_the_step_that_launched_it(tmp_path: Path) -> None:
+    """The host is ahead by half a step: when the steps begin, the GPU still runs a kernel of the step before."""
+    events = [step(1, 0, 100), step(2, 100, 100), event("gemm", 5, 40)]
+    events += [one for at in (0, 1, 2) for one in launched(at, at * 100 - 90, "gemm", at * 100 - 40, 90)]
+    found = read(written(tmp_path / "rank0.json", events))
+    assert found.device == {"gemm": Operation(pytest.approx(90e-6), 1)}
+    assert found.busy_s == pytest.approx(90e-6) and found.step_s == pytest.approx(100e-6)
+    late = read(written(tmp_path / "rank0.json", [step(1, 0, 100), *launched(1, 50, "gemm", 60, 400)]))
+    assert (late.step_s, late.busy_s) == (pytest.approx(400e-6), pytest.approx(400e-6))
+
+
+def test_odd_events_are_left_out_and_long_names_are_cut(tmp_path: Path) -> None:
+    odd = [{**step(1, 0, 9), "cat": ["x"]}, event("late", 1e308, 1e308), event("<" * 200_000 + ">" * 200_000, 1, 2)]
+    base = read(written(tmp_path / "rank0.json", [step(1, 0, 9), *odd]))
+    assert [len(name) for name in base.device] == [4096]
+    assert len(changes(base, read(written(tmp_path / "rank1.json", [step(1, 0, 9), *odd, event("more", 1, 1)])))) == 2
+
+
+def test_brackets_in_a_name_are_shown(tmp_path: Path, in_process: Call) -> None:
+    names = ("void gemm<float>(int) [with T = float]", "f() [/]")
+    written(tmp_path / "a.json", [step(1, 0, 100), *(event(name, 10, 20) for name in names)])
+    code, said, _ = in_process("profile", "a.json")
+    assert code == 0 and all(name in said for name in names)

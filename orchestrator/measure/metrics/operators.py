@@ -83,7 +83,7 @@ OPERATORS = (
         ),
         unit="bytes/s per device",
         direction=Direction.HIGHER,
-        show=Show.MAGNITUDE,
+        show=Show.BYTES,
         leaves_out="Bytes that are moved more than once. If the device's time is missing, the time of the call is used.",
     ),
     _error(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from orchestrator.errors import SelectionError
 from orchestrator.results.store import Store
@@ -14,39 +15,53 @@ _BELOW = ("experiments/*/runs/*/profile/", "runs/*/profile/", "profile/", "")
 _MOST_NAMED = 5
 
 
-def trace_of(word: str, *, results: Path, rank: int) -> Path:
+class Kind(NamedTuple):
+    """A kind of file in a run's folder `profile/`: what it is called, its name, and the monitor that asks for it."""
+
+    noun: str
+    name: str
+    monitor: str
+
+
+TRACE = Kind("trace", r"rank(\d{1,6})\.json(\.gz)?", "torch_profiler")
+SNAPSHOT = Kind("memory snapshot", r"rank(\d{1,6})-memory\.pickle", "memory_snapshot")
+
+
+def trace_of(word: str, *, results: Path, rank: int, kind: Kind = TRACE) -> Path:
     """Return the trace of a rank. Of several runs of an experiment, the last one counts. Raise SelectionError if there is none."""
     named = Path(word)
     if named.is_file():
         return named
     folder = named if named.is_dir() else results / "experiments" / Store.resume(results).find(word)
-    traces = _traces(folder)
+    traces = _traces(folder, kind)
     if not traces:
         raise SelectionError(
-            f"{word}: no run here has a trace; write `monitors: [torch_profiler]` into the scenario, and run it again"
+            f"{word}: no run here has a {kind.noun}; write `monitors: [{kind.monitor}]` into the scenario, and run it again"
         )
     experiments = {_experiment(trace): trace for trace in traces}
     if len(experiments) > 1:
         names = ", ".join([*experiments][:_MOST_NAMED])
-        raise SelectionError(f"{word}: {len(experiments)} experiments have traces; name one of them: {names}")
+        raise SelectionError(f"{word}: {len(experiments)} experiments have {kind.noun}s; name one of them: {names}")
     last = _run(traces[-1])
-    of_run = {number: trace for trace in traces if _run(trace) == last and (number := _rank(trace)) is not None}
+    of_run = {number: trace for trace in traces if _run(trace) == last and (number := _rank(trace, kind)) is not None}
     if rank not in of_run:
         known = ", ".join(map(str, sorted(of_run)))
-        raise SelectionError(f"--rank {rank}: rank {rank} has no trace in {last}; ranks with a trace: {known}")
+        raise SelectionError(
+            f"--rank {rank}: rank {rank} has no {kind.noun} in {last}; ranks with a {kind.noun}: {known}"
+        )
     return of_run[rank]
 
 
-def _traces(folder: Path) -> list[Path]:
+def _traces(folder: Path, kind: Kind = TRACE) -> list[Path]:
     for below in _BELOW:
-        found = [path for path in folder.glob(f"{below}rank*.json*") if _rank(path) is not None]
+        found = [path for path in folder.glob(f"{below}rank*") if _rank(path, kind) is not None]
         if found:
             return sorted(found, key=lambda path: (_order(_run(path).name), path.name))
     return []
 
 
-def _rank(trace: Path) -> int | None:
-    match = re.fullmatch(r"rank(\d{1,6})\.json(\.gz)?", trace.name, re.ASCII)
+def _rank(trace: Path, kind: Kind = TRACE) -> int | None:
+    match = re.fullmatch(kind.name, trace.name, re.ASCII)
     return int(match[1]) if match else None
 
 

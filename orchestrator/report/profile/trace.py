@@ -4,11 +4,12 @@ A trace is a JSON file in Chrome's format, compressed or not. Its events have a 
 microseconds. The steps are the host's annotations `ProfilerStep#<N>`. Every number is a mean per step.
 
 On the device, each kernel, copy or fill is an operation; their times may overlap, so `busy_s` is the time in which at least one of
-them runs. A kernel with `nccl` in its name is communication. It is exposed while no other kernel runs. On the host, the time of an
-operator is its own time, without that of the operators that it calls.
+them runs. An operation belongs to the steps in which the host launched it; the device may run it later. So a step's time is the
+longer one of the host's and the device's. A kernel with `nccl` in its name is communication. It is exposed while no other kernel
+runs. On the host, the time of an operator is its own time, without that of the operators that it calls.
 
-What the numbers leave out: operations that began before the first profiled step; the time that the profiler itself takes, which is
-in the host's operators.
+What the numbers leave out: operations that were launched before the first profiled step; the time that the profiler itself takes,
+which is in the host's operators.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,9 @@ from orchestrator.measure.memory_logs import finite
 # A trace of three steps of a large model has some 100 MB.
 MOST_BYTES = 1024 * reading.MIB
 _ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
+# A longer name is cut, because comparing names takes time. Times beyond this one, 30,000 years, are wrong.
+_LONGEST_NAME, _LATEST_US = 4096, 1e18
 _STEP, _OPERATOR, _COMMUNICATION = "ProfilerStep#", "cpu_op", "nccl"
 _US = 1e-6
 
@@ -68,6 +72,7 @@ class _Event(NamedTuple):
     begin: float
     end: float
     place: tuple[Any, Any]
+    launch: str | None
 
 
 def read(path: Path) -> Profile:
@@ -100,9 +105,12 @@ def _profile(events: Iterable[Any]) -> Profile | None:
     steps: list[_Event] = []
     device: list[_Event] = []
     host: list[_Event] = []
+    launches: dict[str, float] = {}
     for category, event in _timed(events):
         if category in _ON_DEVICE:
             device.append(event)
+        elif category in _LAUNCHES and event.launch:
+            launches[event.launch] = event.begin
         elif category == _OPERATOR:
             host.append(event)
         elif category == "user_annotation" and event.name.startswith(_STEP):
@@ -110,28 +118,33 @@ def _profile(events: Iterable[Any]) -> Profile | None:
     if not steps:
         return None
     count = len(steps)
+    first, last = min(step.begin for step in steps), max(step.end for step in steps)
+    if launches:
+        device = [event for event in device if first <= launches.get(event.launch or "", last) < last]
     computing = [event for event in device if _COMMUNICATION not in event.name.lower()]
     busy, alone = _covered(device), _covered(computing)
     talking = _covered([event for event in device if _COMMUNICATION in event.name.lower()])
     of_device = {"busy_s": busy / count, "communication_s": talking / count, "exposed_s": (busy - alone) / count}
     return Profile(
         steps=count,
-        step_s=(max(step.end for step in steps) - min(step.begin for step in steps)) / count,
+        step_s=max(last - first, _span(device)) / count,
         device=_summed(((event.name, event.end - event.begin) for event in device), count),
         host=_summed(_own_times(host), count),
         **(of_device if device else {}),
     )
 
 
-def _timed(events: Iterable[Any]) -> Iterator[tuple[Any, _Event]]:
+def _timed(events: Iterable[Any]) -> Iterator[tuple[str, _Event]]:
     """Yield the category of each event with a duration, and the event in seconds. Events of another form are left out."""
     for event in events:
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
         name, begin, length = event.get("name"), finite(event.get("ts")), finite(event.get("dur", 0))
-        if isinstance(name, str) and begin is not None and length is not None and length >= 0:
-            place = (str(event.get("pid")), str(event.get("tid")))
-            yield event.get("cat"), _Event(name, begin * _US, (begin + length) * _US, place)
+        if isinstance(name, str) and begin is not None and length is not None and 0 <= length < _LATEST_US > abs(begin):
+            place, more = (str(event.get("pid")), str(event.get("tid"))), event.get("args")
+            launch = str(more["correlation"]) if isinstance(more, dict) and "correlation" in more else None
+            found = _Event(name[:_LONGEST_NAME], begin * _US, (begin + length) * _US, place, launch)
+            yield str(event.get("cat")), found
 
 
 def _summed(times: Iterable[tuple[str, float]], steps: int) -> dict[str, Operation]:
@@ -140,6 +153,10 @@ def _summed(times: Iterable[tuple[str, float]], steps: int) -> dict[str, Operati
         before, calls = sums.get(name, (0.0, 0))
         sums[name] = (before + seconds, calls + 1)
     return {name: Operation(seconds / steps, calls / steps) for name, (seconds, calls) in sums.items()}
+
+
+def _span(events: Sequence[_Event]) -> float:
+    return max(event.end for event in events) - min(event.begin for event in events) if events else 0.0
 
 
 def _covered(events: Iterable[_Event]) -> float:

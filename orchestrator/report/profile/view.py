@@ -12,6 +12,7 @@ from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.metrics import DASH, Show
 from orchestrator.measure.metrics.shown import text
 from orchestrator.report.profile.difference import Change, changes
+from orchestrator.report.profile.memory import Memory
 from orchestrator.report.profile.trace import Profile
 
 MOST_ROWS, LONGEST_NAME = 15, 100
@@ -23,7 +24,7 @@ def of_one(profile: Profile, *, title: str) -> RenderableType:
     rows = sorted(profile.operations.items(), key=lambda item: item[1].seconds, reverse=True)
     for name, operation in rows[:MOST_ROWS]:
         share = f"{operation.seconds / profile.step_s:.1%}" if profile.step_s else DASH
-        table.add_row(_name(name), _time(operation.seconds), share, f"{operation.calls:,.4g}")
+        table.add_row(Text(_name(name)), _time(operation.seconds), share, f"{operation.calls:,.4g}")
     parts: list[RenderableType] = [Text(title, style="bold"), Text(_summary(profile)), Text(""), table]
     return Group(*parts, *_rest(len(rows), "operations"))
 
@@ -35,7 +36,7 @@ def of_two(base: Profile, new: Profile, *, names: tuple[str, str]) -> Renderable
     for change in found[:MOST_ROWS]:
         calls = [f"{side.calls:,.4g}" for side in (change.base, change.new)]
         table.add_row(
-            _name(change.name),
+            Text(_name(change.name)),
             *(_time(side.seconds) if side.calls else DASH for side in (change.base, change.new)),
             _signed(change),
             calls[0] if calls[0] == calls[1] else " → ".join(calls),
@@ -103,3 +104,14 @@ def _table(*headings: str) -> Table:
     for at, heading in enumerate(headings):
         table.add_column(heading, justify="left" if at == 0 else "right", overflow="fold")
     return table
+
+
+def of_memory(memory: Memory, *, title: str) -> RenderableType:
+    """Return the places that hold the most memory at its peak."""
+    table = _table("place", "memory", "share", "blocks")
+    rows = sorted(memory.held.items(), key=lambda item: item[1].bytes, reverse=True)
+    for place, held in rows[:MOST_ROWS]:
+        share = f"{held.bytes / memory.peak_bytes:.1%}" if memory.peak_bytes else DASH
+        table.add_row(Text(_name(place)), text(held.bytes, Show.BYTES), share, f"{held.blocks:,}")
+    head = f"{text(memory.peak_bytes, Show.BYTES)} at the peak, from {counted(memory.events, 'event')}"
+    return Group(Text(title, style="bold"), Text(head), Text(""), table, *_rest(len(rows), "places"))

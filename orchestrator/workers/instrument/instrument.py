@@ -24,7 +24,7 @@ Each part says what its numbers leave out. A loss that is not finite is written 
                               "at_least_s" is there if the scenario has it
     TUNEBENCH_MEMORY_TRACKER  `native`: use the Trainer's memory tracker; `light`: use it without its thread (`stages.py`)
     TUNEBENCH_TOGGLE_STEPS    a number N, for an overhead study: measure only every other block of N steps
-    TUNEBENCH_PROFILE         profile some steps with torch's profiler (`profiler.py`)
+    TUNEBENCH_PROFILE         profile some steps (`profiler.py`)
     TUNEBENCH_INSTRUMENT      `off`, for an overhead study: record only errors, final metrics and settings; do nothing at a step
 
 SIGUSR2 writes the stacks of all threads to stderr, unless the target uses the signal itself. The watchdog asks for these stacks

@@ -151,7 +151,8 @@ def times(call: Callable[[], Any], *, least_s: float, device: str, together: boo
     if device == "cpu":
         return {**found, "host_time_s": found["call_time_s"], "device_time_s": None, "device_missing": ON_CPU}
     if together:  # each process has its own times, so they must not decide the number of calls
-        return {**found, **timing.device(call), "host_time_s": timing.host(call, calls=timing.CALLS_TOGETHER)}
+        found["host_time_s"] = timing.host(call, calls=timing.CALLS_TOGETHER)
+        return {**found, **timing.device(call)}
     call_s = found["call_time_s"]
     found |= timing.device(call, calls=timing.fitting(timing.PROFILED, call_s, timing.MOST_PROFILED_S))
     launched = int(timing.MOST_LAUNCHES / max(found["launches_per_call"], 1))

@@ -196,7 +196,8 @@ class Scenario(Model):
         description="How a program without a Trainer reports its steps: `stdout` (it prints lines) or `tunebench.steps`.",
     )
     monitors: Words = Field(
-        (), description="Monitors of the run: hf_memory, hf_memory_native, nvidia_smi, nvml, or your own."
+        (),
+        description="Monitors of the run: hf_memory, hf_memory_native, nvidia_smi, nvml, torch_profiler, memory_snapshot, or your own.",
     )
     busy_gpus: Literal["wait", "warn", "fail"] = Field(
         "wait", description="If others use the GPU: wait (one minute, then warn), warn, or fail the run."
