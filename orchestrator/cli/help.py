@@ -69,7 +69,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "tunebench compare old/results new/results",
         "tunebench compare old/results new/results --output comparison.json",
     ),
-    "rerun": ("tunebench rerun --from comparison.json --dry-run",),
+    "rerun": (
+        "tunebench rerun --from comparison.json --dry-run",
+        "tunebench rerun --from comparison.json --profile",
+    ),
     "history": ("tunebench history nightly/* --output trends",),
     "bisect": (
         "tunebench bisect scenarios.yaml --good v1.2 --bad main",

@@ -94,37 +94,63 @@ def rerun(
         Option(help="Facts of the environment that may differ between the first runs and the new runs, or all."),
     ] = None,
     dry_run: options.DryRun = False,
+    profile: Annotated[
+        bool,
+        Option(
+            "--profile",
+            help="Instead, run both sides of each changed row once with torch's profiler, and name the largest change.",
+        ),
+    ] = False,
     executor: Annotated[str, Option(metavar="NAME", help="Start the runs with this executor.")] = "local",
     confirm_above: options.ConfirmAbove = 8.0,
     yes: options.Yes = False,
 ) -> None:
     """Repeat the experiments that are inconclusive in a comparison. The runs alternate between its two sides."""
     from orchestrator import executors
-    from orchestrator.campaign.live_display import Progress
-    from orchestrator.campaign.steps import what_goes_on
-    from orchestrator.compare.rerun import contests, rounds
+    from orchestrator.compare.rerun import contests, profiles, rounds
     from orchestrator.compare.view import as_json
 
+    if profile and runs is not None:
+        raise SelectionError("--runs has no effect with --profile, which makes one run of each side; leave it out")
     executors.get(executor)  # an unknown name is an error before anything else
     site = _site() if executor == executors.SLURM else None
     compared = as_json.load(comparison)
-    prepared = contests.prepare(compared, runs=runs, max_runs=max_runs, ignore=words(ignore), site=site)
+    if profile:
+        prepared = profiles.prepare(compared, ignore=words(ignore), site=site)
+    else:
+        prepared = contests.prepare(compared, runs=runs, max_runs=max_runs, ignore=words(ignore), site=site)
     for sentence in prepared.warnings:
         tell(f"note: {sentence}")
     order = rounds.turns(prepared.contests, seed=rounds.seed_of(prepared.contests))
-    for line in contests.lines(prepared, order):
+    for line in profiles.lines(prepared, order) if profile else contests.lines(prepared, order):
         say(line)
-    if dry_run or not order:
-        raise typer.Exit(1 if prepared.is_stuck else 0)
-    confirm(contests.gpu_hours(order), above=confirm_above, yes=yes)
+    code = 1 if prepared.is_stuck else 0
+    if order and not dry_run:
+        confirm(contests.gpu_hours(order), above=confirm_above, yes=yes)
+        code = _carried_out(order, executor=executor, site=site, profile=profile)
+    if profile and not dry_run:
+        for line in profiles.findings(compared, prepared):
+            say(line)
+    elif order and not dry_run:
+        _after(compared, order)
+    raise typer.Exit(code)
+
+
+def _carried_out(order: Sequence[Turn], *, executor: str, site: Site | None, profile: bool) -> int:
+    """Run the turns, and return the exit code."""
+    from orchestrator import executors
+    from orchestrator.campaign.live_display import Progress
+    from orchestrator.campaign.steps import what_goes_on
+    from orchestrator.compare.rerun import profiles, rounds
+
+    if profile:
+        profiles.make_folders(order)
     with Progress(err(), rounds.readers(order)) as progress:
         for sentence in rounds.prepare_data(order, on_event=progress.say):
             progress.say(sentence)
         starter = executors.get(executor, site=site, say=progress.say)
         with what_goes_on(starter, _folders(order), progress.say):
-            outcome = rounds.carry_out(order, executor=starter, on_event=progress.on_event)
-    _after(compared, order)
-    raise typer.Exit(outcome.exit_code)
+            return rounds.carry_out(order, executor=starter, on_event=progress.on_event).exit_code
 
 
 def _site() -> Site:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from orchestrator.campaign.loop import Event, EventKind
 from orchestrator.compare.comparison import Comparison, Entry, Pair, Row, Run, Verdict
-from orchestrator.compare.rerun import contests, rounds
+from orchestrator.compare.rerun import contests, profiles, rounds
 from orchestrator.compare.rerun.contests import Prepared, prepare
 from orchestrator.compare.rerun.readiness import OWNER, Ready, Refused, readiness, this_machine
 from orchestrator.compare.rerun.rounds import Contest
@@ -411,6 +411,84 @@ def test_lines_say_what_will_run(folder: Path, tmp_path: Path) -> None:
     assert list(contests.lines(stuck, ())) == [
         "No inconclusive experiment can be settled by more runs, as the notes say."
     ]
+
+
+# The sides of a changed pair, which is profiled.
+
+
+def profiled(base: Path | None, new: Path, *, experiment: Experiment = BASE) -> Prepared:
+    sides = [entry(place, experiment, runs=records()) for place in (base, new)]
+    found = comparison(
+        [Pair(label="full", base=sides[0], new=sides[1])], [row(Verdict.REGRESSED), row(Verdict.IMPROVED)]
+    )
+    return profiles.prepare(found, here=here)
+
+
+def test_both_sides_of_a_changed_pair_are_profiled_once_beside_their_folders(folder: Path, tmp_path: Path) -> None:
+    other = stored(tmp_path / "other", (replace(BASE, repeats=3, monitors=("nvml",)), records()))
+    (contest,) = profiled(folder, other).contests
+    assert [side.store.root.name for side in contest.sides] == ["results.profiles", "other.profiles"]
+    assert [side.repeats for side in contest.sides] == [(1,), (1,)]
+    assert [side.experiment.monitors for side in contest.sides] == [("torch_profiler",), ("nvml", "torch_profiler")]
+    (name,) = {side.experiment.id for side in contest.sides}
+    assert name != BASE.id and name.rpartition("-")[0] == BASE.id.rpartition("-")[0]
+    assert not list(tmp_path.glob("*.profiles"))
+
+
+def test_only_changed_pairs_are_profiled(folder: Path) -> None:
+    pair = Pair(label="full", base=entry(folder), new=entry(folder, replace(BASE, id="other-000000000000")))
+    for verdict in (Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.MISSING):
+        found = profiles.prepare(comparison([pair], [row(verdict)]), here=here)
+        assert found == Prepared(contests=(), open=0)
+    assert list(profiles.lines(found, ())) == [
+        "No changed row of this comparison lacks a profile: there is nothing to run."
+    ]
+
+
+def test_a_pair_is_not_profiled_if_one_of_its_sides_cannot_run(folder: Path) -> None:
+    found = profiled(None, folder)
+    assert found.is_stuck and not found.contests
+    assert found.warnings[0].startswith("full: not profiled: base cannot run: its numbers are not from")
+
+
+def test_a_trainer_without_a_trace_is_said_and_not_run(tmp_path: Path) -> None:
+    custom = replace(BASE, trainer="custom")
+    found = profiled(*(stored(tmp_path / name, (custom, records())) for name in ("base", "new")), experiment=custom)
+    assert not found.contests
+    assert found.warnings == tuple(
+        f"full: not profiled: {side} cannot run: runs of the trainer custom have no trace" for side in ("base", "new")
+    )
+
+
+def test_halves_of_one_campaign_are_not_profiled(folder: Path) -> None:
+    assert profiled(folder, folder).warnings == ("full: not profiled: both sides are the same experiment",)
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (failed(BASE, 1), "the run is failed: "),
+        (ended(BASE, 1), "the run was not profiled"),
+        (None, "the run has not ended"),
+    ],
+)
+def test_a_side_without_a_trace_has_its_reason(
+    folder: Path, tmp_path: Path, record: RunRecord | None, why: str
+) -> None:
+    other = stored(tmp_path / "other", (BASE, records()))
+    sides = [entry(place, runs=records()) for place in (folder, other)]
+    found = comparison([Pair(label="full", base=sides[0], new=sides[1])], [row(Verdict.REGRESSED)])
+    prepared = profiles.prepare(found, here=here)
+    order = rounds.turns(prepared.contests, seed=0)
+    profiles.make_folders(order)
+    for side in prepared.contests[0].sides:
+        run_dir = side.store.run_dir(side.experiment.id, 1, 1)
+        run_dir.mkdir(parents=True)
+        if record is not None:
+            assert write_record(run_dir, replace(record, experiment_id=side.experiment.id))
+    said = list(profiles.findings(found, prepared))
+    name = prepared.contests[0].sides[0].experiment.id
+    assert len(said) == 2 and all(line.startswith(f"full: {name} has no trace: {why}") for line in said)
 
 
 # The order.

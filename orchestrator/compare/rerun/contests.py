@@ -48,7 +48,7 @@ def prepare(
     open_pairs = undecided(comparison, runs=runs, max_runs=max_runs)
     for pair in open_pairs:
         warnings += [f"{pair.label:.200}: {sentence}" for sentence in _on_hopeless_rows(pair, max_runs)]
-    for pair in _of_experiments(open_pairs):
+    for pair in of_experiments(open_pairs):
         if pair.runs is None:
             continue
         ready = []
@@ -62,7 +62,7 @@ def prepare(
     return Prepared(contests=tuple(contests), open=len(open_pairs), warnings=tuple(warnings))
 
 
-def _of_experiments(pairs: Sequence[Undecided]) -> list[Undecided]:
+def of_experiments(pairs: Sequence[Undecided]) -> list[Undecided]:
     """Return the pairs. Of the benchmarks of a suite, which run together, return the pair that needs the most runs."""
     kept: dict[object, Undecided] = {}
     for pair in pairs:

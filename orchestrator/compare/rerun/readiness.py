@@ -124,10 +124,10 @@ def _readiness(
         changes = [*_other_executor(before or ok), *(one for one in changes if not _is_of_a_node(one.name))]
     changes = [change for change in changes if not {ALL, change.name} & {*ignore}]
     if changes:
-        return Refused(why=_changes_text(changes, folder))
-    repeats = _due_repeats(store, experiment, stored, runs=runs, known=known)
+        return Refused(why=_changes_text(changes))
+    repeats = due_repeats(store, experiment, stored, runs=runs, known=known)
     took = [run.record.wall_s for run in ok if run.record is not None]
-    raised = _with_repeats(experiment, max(repeats, default=0))
+    raised = with_repeats(experiment, max(repeats, default=0))
     return Ready(store=store, experiment=raised, repeats=repeats, run_s=max(took, default=experiment.timeout_s))
 
 
@@ -144,7 +144,7 @@ def _is_own(paths: Iterable[Path]) -> bool:
     return all(path.stat().st_uid == os.geteuid() for path in paths) if hasattr(os, "geteuid") else True
 
 
-def _with_repeats(experiment: Experiment, repeats: int) -> Experiment:
+def with_repeats(experiment: Experiment, repeats: int) -> Experiment:
     """Return the experiment with at least this number of repeats, ready to run here."""
     rule = experiment.adaptive
     adaptive = replace(rule, min=max(rule.min, repeats), max=max(rule.max, repeats)) if rule else None
@@ -152,7 +152,7 @@ def _with_repeats(experiment: Experiment, repeats: int) -> Experiment:
     return replace(experiment, repeats=repeats, adaptive=adaptive, cannot_run_here=None)
 
 
-def _due_repeats(
+def due_repeats(
     store: Store, experiment: Experiment, stored: Sequence[StoredRun], *, runs: int, known: Mapping[int, Run]
 ) -> tuple[int, ...]:
     """Return the repeats that are still due: `runs` repeats, minus the runs that were made since the comparison.
@@ -229,11 +229,11 @@ def _this_machine(python: str | None, num_gpus: int) -> Mapping[str, Value]:
     return {environment.NEIGHBOURS: 0, **_facts(rows.of_run(empty, record).measured, record)}
 
 
-def _changes_text(changes: Sequence[Difference], folder: Path) -> str:
+def _changes_text(changes: Sequence[Difference]) -> str:
     parts = [f"{change.name} was {_word(change.base)}, here it is {_word(change.new)}" for change in changes[:_SHOWN]]
     more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
     return (
-        f"it was measured in another environment ({', '.join(parts)}{more}), and {folder} would mix runs of both environments; "
+        f"it was measured in another environment ({', '.join(parts)}{more}), so new runs would not be like its runs; "
         f"permit this with --ignore {','.join(change.name for change in changes)}"
     )
 

@@ -1,4 +1,4 @@
-"""Find the pairs of a comparison that have an inconclusive row, and how many runs would settle each pair. Pure."""
+"""Find the pairs of a comparison that run again: those with an inconclusive row, or those with a changed row. Pure."""
 
 from __future__ import annotations
 
@@ -62,3 +62,10 @@ def undecided(comparison: Comparison, *, runs: int | None = None, max_runs: int 
             )
         )
     return tuple(open_pairs)
+
+
+def changed(comparison: Comparison) -> tuple[Undecided, ...]:
+    """Return the pairs with a row that is improved or regressed, in the comparison's order. Each side gets one run."""
+    labels = {row.label for row in comparison.rows if row.verdict in (Verdict.IMPROVED, Verdict.REGRESSED)}
+    pairs = [(pair.label, pair.base, pair.new) for pair in comparison.pairs if pair.label in labels]
+    return tuple(Undecided(label=label, base=base, new=new, runs=1) for label, base, new in pairs if base and new)

@@ -1,18 +1,59 @@
-"""Finds the trace that a word on the command line means: a trace file, a folder with traces, or an experiment."""
+"""Finds traces: the one that a word on the command line means, and the one of an experiment of a comparison."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from orchestrator.errors import SelectionError
+from orchestrator.errors import ResultsError, SelectionError
+from orchestrator.files.reading import resolved
+from orchestrator.records.experiment import SAFE_ID, experiment_of
+from orchestrator.results.experiment_file import measure_alike
 from orchestrator.results.store import Store
 
 _RUN = "profile"
 # From a results folder down to its traces, from an experiment's folder, from a run's folder, and in the folder of the traces.
 _BELOW = ("experiments/*/runs/*/profile/", "runs/*/profile/", "profile/", "")
 _MOST_NAMED = 5
+# The end of the name of a folder for profiled runs, which is next to the results folder. Its runs are not compared.
+PROFILES_END = ".profiles"
+
+
+def next_to(results: Path) -> Path:
+    """Return the folder for the profiled runs of a results folder's experiments."""
+    folder = resolved(results)
+    return folder.with_name(folder.name + PROFILES_END)
+
+
+def profiled(results: Path, experiment_id: str) -> Path | None:
+    """Return the trace of rank 0 of an experiment, or of the same experiment with a monitor that profiles. None: there is none.
+
+    It is searched in the results folder, then in the folder next to it.
+    """
+    name = experiment_of(experiment_id)
+    found = _alike(results, name) if results.is_absolute() and SAFE_ID.fullmatch(name) else ()
+    return next((trace for folder in found for trace in _traces(folder)[::-1] if _rank(trace) == 0), None)
+
+
+def _alike(results: Path, name: str) -> Iterator[Path]:
+    """Yield the folder of an experiment, then those of experiments that differ from it only in their monitors."""
+    own = results / "experiments" / name
+    yield own
+    try:
+        experiment = Store(results).experiment(name)
+    except ResultsError:
+        return
+    for root in (results, next_to(results)):
+        for folder in sorted(root.glob(f"experiments/{name.rpartition('-')[0]}-*/runs/")):
+            try:
+                other = Store(root).experiment(folder.parent.name)
+            except ResultsError:
+                continue
+            if folder.parent != own and measure_alike(replace(other, id=name), experiment):
+                yield folder.parent
 
 
 class Kind(NamedTuple):

@@ -31,7 +31,7 @@ def of_one(profile: Profile, *, title: str) -> RenderableType:
 
 def of_two(base: Profile, new: Profile, *, names: tuple[str, str]) -> RenderableType:
     """Return the summaries of two profiles and the operations with the largest changes."""
-    found = [change for change in changes(base, new) if change.seconds]
+    found = changed(base, new)
     table = _table("operation", "base", "new", "change", "calls")
     for change in found[:MOST_ROWS]:
         calls = [f"{side.calls:,.4g}" for side in (change.base, change.new)]
@@ -46,6 +46,11 @@ def of_two(base: Profile, new: Profile, *, names: tuple[str, str]) -> Renderable
         for word, name, side in zip(("base", "new "), names, (base, new), strict=True)
     ]
     return Group(*head, Text(""), table, *_rest(len(found), "operations"), Text(verdict(base, new, found)))
+
+
+def changed(base: Profile, new: Profile) -> list[Change]:
+    """Return the operations whose time changed, those with the largest change first."""
+    return [change for change in changes(base, new) if change.seconds]
 
 
 def verdict(base: Profile, new: Profile, found: Sequence[Change]) -> str:
