@@ -185,6 +185,7 @@ def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], ever
 
 def _text(comparison: Comparison, form: str, *, causes: tuple[Cause, ...], everything: bool) -> str:
     """Return a comparison as text in one format. A page and a JSON document always contain all rows."""
+    from orchestrator.compare.sides import profiles
     from orchestrator.compare.view import as_csv, as_json, as_markdown, as_svg, page, terminal, wording
 
     if form == View.JSON:
@@ -192,7 +193,7 @@ def _text(comparison: Comparison, form: str, *, causes: tuple[Cause, ...], every
     if form == View.CSV:
         return as_csv.text(comparison, everything=everything)
     if form == View.HTML:
-        return page.page(comparison, fail_on=causes)
+        return page.page(comparison, fail_on=causes, profiles=profiles.of(comparison, most=page.MOST_OPERATIONS))
     conclusion = wording.conclusion(comparison, causes)
     if form == View.MARKDOWN:
         return as_markdown.text(comparison, conclusion=conclusion, everything=everything)

@@ -14,7 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import test_page_browser as of_report
-from test_compare_page import REFERENCE, many, of_places, perturbed
+from factories.comparisons import compared, paired
+from test_compare_page import REFERENCE, kernels, many, of_places, perturbed, profiled
 from test_page_browser import (
     PHONE,
     WIDE,
@@ -29,6 +30,7 @@ from test_page_browser import (
     show_numbers,
 )
 
+from orchestrator.compare.sides import profiles
 from orchestrator.compare.view import page as as_page
 
 if TYPE_CHECKING:
@@ -151,3 +153,23 @@ def test_a_thousand_experiments_a_side_are_usable_within_five_seconds(browser: B
             return seconds
 
     assert_quick(use, 1000, 20)
+
+
+def test_a_changed_row_opens_the_difference_of_its_profiles(browser: Browser, tmp_path: Path) -> None:
+    found = compared(
+        paired(
+            profiled(tmp_path / "base", "slower", 1, *kernels(gemm=3, gone=1)),
+            profiled(tmp_path / "new", "slower", 0.8, *kernels(gemm=9, new=2)),
+        )
+    )
+    target = tmp_path / "comparison.html"
+    target.write_text(as_page.page(found, profiles=profiles.of(found, most=10)), encoding="utf-8")
+    with opened(browser, target) as (page, seen):
+        page.get_by_role("button", name="Details of slower · tok/s").click()
+        detail = page.locator("tr.detail")
+        assert "The largest change: gemm takes 6 µs more." in detail.inner_text()
+        lines = detail.get_by_label("Profiles").locator("tbody tr").all_inner_texts()
+        assert [line.split()[0] for line in lines] == ["gemm", "new", "gone"]
+        assert detail.locator("a").count() == 2
+        assert serious(page) == []
+        assert seen.wrong == []

@@ -6,11 +6,15 @@ The new side has the example's script with one more line in each step. The two c
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from campaigns import ROOT, Campaign, tunebench
 from factories.cases import text
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+from test_page import data_of
 
 from orchestrator.results.store import Store
 
@@ -71,6 +75,21 @@ def test_the_planted_operator_is_named_and_so_is_the_command_that_shows_the_whol
     lines = shown.out.splitlines()
     (head,) = (at for at, line in enumerate(lines) if line.startswith("operation "))
     assert lines[head + 1].startswith("aten::sort ") and lines[-1] in sentence
+
+
+def test_the_page_shows_the_operators_with_the_changed_rows(rerun: Campaign) -> None:
+    done = tunebench(rerun.folder, "compare", "base-results", "new-results", "--output", "comparison.html")
+    assert done.code == 1, done.said
+    table = data_of((rerun.folder / "comparison.html").read_text())["table"]
+    (only,) = table["profiles"]
+    assert only["rows"][0][0] == "aten::sort" and only["sentence"] in rerun.out
+    column = next(column for column in table["columns"] if column["name"] == "verdict")
+    verdicts = [column["words"][at] for at in column["at"]]
+    assert {verdict for verdict, detail in zip(verdicts, table["details"], strict=True) if "profile" in detail} == {
+        "▼ regressed"
+    }
+    for one in only["traces"]:
+        assert Path(one["href"].removeprefix("file://")).is_file()
 
 
 def test_the_same_command_makes_no_further_run(rerun: Campaign) -> None:

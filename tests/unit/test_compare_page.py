@@ -19,12 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_compare_view import everything, said
 from test_page import HOSTILE, Elements, data_of, strings
+from test_profiles import event, step, written
 
 from orchestrator.compare import verdicts
 from orchestrator.compare.comparison import Comparison, Difference, Row, Verdict
 from orchestrator.compare.gate import Cause
 from orchestrator.compare.rules import Rules
-from orchestrator.compare.sides import pairing, read
+from orchestrator.compare.sides import pairing, profiles, read
 from orchestrator.compare.view import marks, page_table, wording
 from orchestrator.compare.view import page as as_page
 from orchestrator.compare.view.charts import axes, forest
@@ -435,3 +436,48 @@ def test_values_of_any_size_make_a_page() -> None:
     )
     made = page(replace(compared(paired(entry("a", {SPEED: NOISY}), entry("a", {SPEED: NOISY}))), rows=rows))
     assert data_of(made)["table"]["rows"] == 2
+
+
+# --------------------------------------------------------------------------------------------------- the profiles
+
+
+def profiled(root: Path, label: str, speed: float, *events: dict[str, Any]) -> Any:
+    """An experiment of a results folder, with a trace if there are events."""
+    made = entry(label, {SPEED: [value * speed for value in NOISY], MEMORY: [1000.0] * 5})
+    if events:
+        trace = root / "experiments" / str(made.id) / "runs" / "r1-t1" / "profile" / "rank0.json.gz"
+        written(trace, [step(1, 0, 1000), *events])
+    return replace(made, folder=str(root))
+
+
+def kernels(**lengths: float) -> list[dict[str, Any]]:
+    return [event(name, 10.0 * at, length) for at, (name, length) in enumerate(lengths.items())]
+
+
+def test_only_a_changed_row_shows_the_difference_of_its_profiles(tmp_path: Path) -> None:
+    base, new = tmp_path / "base", tmp_path / "new"
+    fast, slow = (kernels(**{f"kernel{at}": at + 1 + (at * more) for at in range(12)}) for more in (0, 3))
+    pairs = [
+        paired(profiled(base, "slower", 1, *fast), profiled(new, "slower", 0.8, *slow)),
+        paired(profiled(base, "same", 1, *fast), profiled(new, "same", 1, *slow)),
+        paired(profiled(base, "one", 1, *fast), profiled(new, "one", 0.8)),
+    ]
+    found = compared(*pairs)
+    table = data_of(page(found, profiles=profiles.of(found, most=as_page.MOST_OPERATIONS)))["table"]
+    shown = {name for name, detail in zip(table["ids"], table["details"], strict=True) if "profile" in detail}
+    assert shown == {"slower · tok/s"}, "not its row of memory, which did not change"
+    (only,) = table["profiles"]
+    assert only["sentence"].endswith("The largest change: kernel11 takes 33 µs more.")
+    assert len(only["rows"]) == as_page.MOST_OPERATIONS and only["more"] == 1
+    assert only["rows"][0] == ["kernel11", "12 µs", "45 µs", "+33 µs", "1"]
+    for one, root in zip(only["traces"], (base, new), strict=True):
+        assert one["href"].startswith(f"file://{root}/experiments/slower-")
+
+
+def test_a_trace_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    sides = [profiled(tmp_path / name, "a", speed, *kernels(gemm=1)) for name, speed in (("base", 1), ("new", 0.8))]
+    (trace,) = (tmp_path / "new").rglob("rank0.json.gz")
+    trace.write_bytes(b"{")
+    found = compared(paired(*sides))
+    (only,) = data_of(page(found, profiles=profiles.of(found, most=10)))["table"]["profiles"]
+    assert "the trace cannot be read" in only["sentence"] and only["rows"] == []

@@ -6,16 +6,18 @@ import gzip
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.results import BASE, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.report.profile.difference import changes, short_name
-from orchestrator.report.profile.places import trace_of
+from orchestrator.report.profile.places import profiled, trace_of
 from orchestrator.report.profile.trace import Operation, Profile, read
 from orchestrator.report.profile.view import verdict
 
@@ -191,6 +193,25 @@ def test_the_last_run_of_an_experiment_counts(tmp_path: Path) -> None:
     assert trace_of(str(tmp_path), results=tmp_path, rank=3) == last / "profile/rank3.json.gz"
     with pytest.raises(OrchestratorError, match=r"rank 1 has no trace in .*; ranks with a trace: 0, 3"):
         trace_of(str(tmp_path), results=tmp_path, rank=1)
+
+
+def test_the_profile_of_an_experiment_is_its_own_or_that_of_the_same_experiment_with_the_monitor(
+    tmp_path: Path,
+) -> None:
+    tag = BASE.id.rpartition("-")[0]
+    twin = replace(BASE, id=f"{tag}-111111111111", monitors=("torch_profiler",))
+    other = replace(twin, id=f"{tag}-222222222222", num_gpus=2)
+    results = stored(tmp_path / "results", (BASE, []), (other, []))
+    assert profiled(results, BASE.id) is None and profiled(tmp_path / "gone", BASE.id) is None
+    run_of(results, other.id, "r1-t1", 0)
+    assert profiled(results, BASE.id) is None
+    stored(tmp_path / "results.profiles", (twin, []))
+    last = run_of(tmp_path / "results.profiles", twin.id, "r2-t1", 0, 1)
+    run_of(tmp_path / "results.profiles", twin.id, "r1-t1", 0)
+    assert profiled(results, BASE.id) == last / "profile/rank0.json.gz"
+    own = run_of(results, BASE.id, "r1-t1", 0)
+    assert profiled(results, BASE.id) == own / "profile/rank0.json.gz"
+    assert profiled(results, "../results") is None
 
 
 def test_a_folder_without_a_trace_or_with_several_experiments_is_refused(tmp_path: Path) -> None:

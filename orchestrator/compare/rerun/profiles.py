@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from orchestrator import trainers
 from orchestrator.compare.comparison import Comparison, Entry
@@ -25,16 +24,13 @@ from orchestrator.compare.rerun.readiness import (
 )
 from orchestrator.compare.rerun.rounds import Contest, Turn
 from orchestrator.compare.rerun.undecided import Undecided, changed
-from orchestrator.errors import SelectionError
+from orchestrator.compare.sides.profiles import of_sides, trace
 from orchestrator.executors.slurm.site import Site
 from orchestrator.files.printable_text import counted, shell_word
 from orchestrator.monitors import perturbing
 from orchestrator.plan.identity.experiment_id import Digester
 from orchestrator.records import Status
 from orchestrator.report.profile.places import next_to, profiled
-from orchestrator.report.profile.trace import read
-from orchestrator.report.profile.view import changed as changed_operations
-from orchestrator.report.profile.view import verdict
 from orchestrator.results.folder import is_ours
 from orchestrator.results.store import Store
 
@@ -52,7 +48,7 @@ def prepare(
         if pair.is_same_experiment:
             warnings.append(f"{pair.label:.200}: not profiled: both sides are the same experiment")
             continue
-        sides = {name: _side(entry, ignore, here, site) for name, entry in _sides(pair) if _trace(entry) is None}
+        sides = {name: _side(entry, ignore, here, site) for name, entry in _sides(pair) if trace(entry) is None}
         refused = {name: side.why for name, side in sides.items() if isinstance(side, Refused)}
         warnings += [f"{pair.label:.200}: not profiled: {name} cannot run: {why}" for name, why in refused.items()]
         if not refused:
@@ -66,12 +62,8 @@ def _sides(pair: Undecided) -> Iterator[tuple[str, Entry]]:
     yield "new", pair.new
 
 
-def _trace(entry: Entry) -> Path | None:
-    return profiled(Path(entry.folder), entry.id) if entry.folder and entry.id else None
-
-
 def _has_both(pair: Undecided) -> bool:
-    return not pair.is_same_experiment and None not in (_trace(pair.base), _trace(pair.new))
+    return not pair.is_same_experiment and None not in (trace(pair.base), trace(pair.new))
 
 
 def _side(entry: Entry, ignore: Collection[str], here: Here, site: Site | None) -> Ready | Refused:
@@ -112,21 +104,12 @@ def findings(comparison: Comparison, prepared: Prepared) -> Iterator[str]:
     """Yield for each changed pair what changed the most, and the command that shows the whole; or why a side has no trace."""
     ready = {contest.label: contest.sides for contest in prepared.contests}
     for pair in of_experiments(changed(comparison)):
-        base, new = _trace(pair.base), _trace(pair.new)
-        if base and new and not pair.is_same_experiment:
-            yield f"{pair.label}: {_verdict(base, new)}"
-            yield f"  tunebench profile {' '.join(shell_word(str(trace.parents[3])) for trace in (base, new))}"
+        if found := of_sides(pair.base, pair.new, most=1):
+            yield f"{pair.label}: {found.sentence}"
+            yield f"  tunebench profile {' '.join(shell_word(str(one.parents[3])) for one in found.traces)}"
         for side in ready.get(pair.label, ()):
             if not profiled(side.store.root, side.experiment.id):
                 yield f"{pair.label}: {side.experiment.id} has no trace: {_why_not(side)}"
-
-
-def _verdict(base: Path, new: Path) -> str:
-    try:
-        one, other = read(base), read(new)
-    except SelectionError as error:
-        return str(error)
-    return verdict(one, other, changed_operations(one, other))
 
 
 def _why_not(side: Ready) -> str:

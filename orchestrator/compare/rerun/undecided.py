@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.compare.comparison import Comparison, Entry, Row, Verdict
+from orchestrator.compare.sides.profiles import CHANGED
 
 # The limit of further runs per side: few people want to wait for more. `--max-runs` replaces it.
 MOST_RUNS = 20
@@ -66,6 +67,6 @@ def undecided(comparison: Comparison, *, runs: int | None = None, max_runs: int 
 
 def changed(comparison: Comparison) -> tuple[Undecided, ...]:
     """Return the pairs with a row that is improved or regressed, in the comparison's order. Each side gets one run."""
-    labels = {row.label for row in comparison.rows if row.verdict in (Verdict.IMPROVED, Verdict.REGRESSED)}
+    labels = {row.label for row in comparison.rows if row.verdict in CHANGED}
     pairs = [(pair.label, pair.base, pair.new) for pair in comparison.pairs if pair.label in labels]
     return tuple(Undecided(label=label, base=base, new=new, runs=1) for label, base, new in pairs if base and new)

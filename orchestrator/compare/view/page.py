@@ -7,16 +7,18 @@ The page is a text, and `files` writes it. It shares its frame, colours and scri
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.compare import gate
 from orchestrator.compare.comparison import Comparison, Row, Verdict
 from orchestrator.compare.gate import Cause
+from orchestrator.compare.sides.profiles import Profiles
 from orchestrator.compare.view import in_words, marks, page_table, wording
 from orchestrator.compare.view.charts.forest import forest
 from orchestrator.compare.view.charts.scatter import scatter
 from orchestrator.compare.view.marks import MARKS
+from orchestrator.compare.view.page_table import NO_PROFILES
 from orchestrator.report.page import shell
 from orchestrator.report.page.charts.chart import Absent, Chart, chart_or_absent
 from orchestrator.report.page.shell import Section
@@ -42,15 +44,24 @@ _LISTS = (
 
 # The most rows of the table, rows per metric of the forest plot, and points per metric of the scatter plot.
 MOST_ROWS, MOST_IN_FOREST, MOST_POINTS = 20_000, 120, 1500
+# The most operations in the difference of two profiles.
+MOST_OPERATIONS = 10
 
 
-def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT, lead: str | None = None) -> str:
+def page(
+    comparison: Comparison,
+    *,
+    fail_on: Sequence[Cause] = gate.DEFAULT,
+    lead: str | None = None,
+    profiles: Mapping[str, Profiles] = NO_PROFILES,
+) -> str:
     """Return the page as one document that can be opened from a disk.
 
-    `fail_on` has the causes that count for the exit code. `lead` is the text below the title.
+    `fail_on` has the causes that count for the exit code. `lead` is the text below the title. `profiles` has the profiles of
+    changed pairs, by the label of the pair.
     """
     charts = list(_charts(comparison))
-    table = page_table.of(comparison, most=MOST_ROWS)
+    table = page_table.of(comparison, most=MOST_ROWS, profiles=profiles)
     left_out = len(comparison.rows) - int(table["rows"])
     note = f"The page has room for the {table['rows']:,} worst rows; {left_out:,} more are in the CSV."
     sections = [

@@ -7,24 +7,28 @@ only the news. A user can open a row to see the runs of both sides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from orchestrator.compare.comparison import Comparison, Entry, Pair, Row
+from orchestrator.compare.sides.profiles import CHANGED, Profiles
 from orchestrator.compare.view import marks, wording
 from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.report.page.table_data import in_words
 from orchestrator.report.page.texts import one_line, rounded
+from orchestrator.report.profile.view import COLUMNS
 from orchestrator.results.table.rows import Value
 
 MOST_KEYS, MOST_DIFFERENCES, MOST_RUNS = 8, 6, 10
 LABEL, REMARK, WORD = 160, 300, 32
 
 Line = tuple[Pair, Row]
+NO_PROFILES: Mapping[str, Profiles] = MappingProxyType({})
 
 
-def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
-    """Return the table of the `most` worst rows."""
+def of(comparison: Comparison, *, most: int, profiles: Mapping[str, Profiles] = NO_PROFILES) -> dict[str, Any]:
+    """Return the table of the `most` worst rows. The details of a changed row have the profiles of its pair."""
     lines = _worst_first(comparison)[:most]
     keys, old = _keys(lines), wording.old_failures(comparison)
     distinct_pairs = {pair.label: pair for pair, _ in lines}
@@ -42,6 +46,7 @@ def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
         words = [_word(_entry(pair).key.get(name)) for pair, _ in lines]
         columns.append(_words(f"key:{name}", one_line(metric(name).label, width=WORD), words, hidden=True))
     remarks: dict[tuple[str, ...], int] = {}
+    at = {label: place for place, label in enumerate(profiles)}
     return {
         "rows": len(lines),
         "columns": columns,
@@ -52,7 +57,8 @@ def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
         "withoutNews": [place for place, (_, row) in enumerate(lines) if wording.is_unchanged(row, old)],
         "sticky": ("verdict", "experiment"),
         "runColumns": ["side", "status", "values of the runs"],
-        "details": [{"runs": list(_sides(pair, row.metric, remarks))} for pair, row in lines],
+        "details": [_detail(pair, row, remarks, at) for pair, row in lines],
+        "profiles": [_profile(found) for found in profiles.values()],
         "remarks": [list(sentences) for sentences in remarks],
         "fileSets": [],
         "linked": False,
@@ -139,6 +145,12 @@ def _entry(pair: Pair) -> Entry:
     return entry
 
 
+def _detail(pair: Pair, row: Row, remarks: dict[tuple[str, ...], int], profiles: Mapping[str, int]) -> dict[str, Any]:
+    """Return the runs of both sides. If the row is changed, add the index of the profiles of its pair."""
+    runs = {"runs": list(_sides(pair, row.metric, remarks))}
+    return runs | ({"profile": profiles[row.label]} if row.verdict in CHANGED and row.label in profiles else {})
+
+
 def _sides(pair: Pair, name: str, remarks: dict[tuple[str, ...], int]) -> Iterator[dict[str, Any]]:
     """Yield the runs of both sides in the form that the script lists. Add their remarks to `remarks`, each with its index."""
     for side, entry in (("base", pair.base), ("new", pair.new)):
@@ -148,3 +160,18 @@ def _sides(pair: Pair, name: str, remarks: dict[tuple[str, ...], int]) -> Iterat
         said = (one_line(entry.failure, width=REMARK),) if entry and entry.failure else ()
         status = one_line(entry.status) if entry else "not there"
         yield {"cells": [side, status, shown], "remarks": remarks.setdefault(said, len(remarks))}
+
+
+def _profile(profiles: Profiles) -> dict[str, Any]:
+    """Return the difference of two profiles and the links to their traces, in the form that the script shows."""
+    found, traces = profiles.difference, zip(("base", "new"), profiles.traces, strict=True)
+    return {
+        "sentence": one_line(profiles.sentence, width=2 * REMARK),
+        "columns": COLUMNS,
+        "rows": [[one_line(cell) for cell in row] for row in found.rows] if found else [],
+        "more": found.changed - len(found.rows) if found else 0,
+        "summaries": found.summaries if found else ("", ""),
+        "traces": [
+            {"side": side, "href": path.as_uri(), "text": one_line(path, width=REMARK)} for side, path in traces
+        ],
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,6 +17,20 @@ from orchestrator.report.profile.memory import Memory
 from orchestrator.report.profile.trace import Profile
 
 MOST_ROWS, LONGEST_NAME = 15, 100
+COLUMNS = ("operation", "base", "new", "change", "calls")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """The difference of two profiles in words: its verdict, the summaries of both, and rows of COLUMNS.
+
+    `changed` is the number of all operations whose time changed.
+    """
+
+    verdict: str
+    summaries: tuple[str, str]
+    rows: tuple[tuple[str, ...], ...]
+    changed: int
 
 
 def of_one(profile: Profile, *, title: str) -> RenderableType:
@@ -31,26 +46,36 @@ def of_one(profile: Profile, *, title: str) -> RenderableType:
 
 def of_two(base: Profile, new: Profile, *, names: tuple[str, str]) -> RenderableType:
     """Return the summaries of two profiles and the operations with the largest changes."""
-    found = changed(base, new)
-    table = _table("operation", "base", "new", "change", "calls")
-    for change in found[:MOST_ROWS]:
-        calls = [f"{side.calls:,.4g}" for side in (change.base, change.new)]
-        table.add_row(
-            Text(_name(change.name)),
-            *(_time(side.seconds) if side.calls else DASH for side in (change.base, change.new)),
-            _signed(change),
-            calls[0] if calls[0] == calls[1] else " → ".join(calls),
-        )
+    found = difference(base, new)
+    table = _table(*COLUMNS)
+    for row in found.rows:
+        table.add_row(*map(Text, row))
     head = [
-        Text(f"{word}  {name}: {_summary(side)}")
-        for word, name, side in zip(("base", "new "), names, (base, new), strict=True)
+        Text(f"{word}  {name}: {summary}")
+        for word, name, summary in zip(("base", "new "), names, found.summaries, strict=True)
     ]
-    return Group(*head, Text(""), table, *_rest(len(found), "operations"), Text(verdict(base, new, found)))
+    return Group(*head, Text(""), table, *_rest(found.changed, "operations"), Text(found.verdict))
 
 
-def changed(base: Profile, new: Profile) -> list[Change]:
-    """Return the operations whose time changed, those with the largest change first."""
-    return [change for change in changes(base, new) if change.seconds]
+def difference(base: Profile, new: Profile, *, most: int = MOST_ROWS) -> Difference:
+    """Return the difference of two profiles in words. The operations with the largest changes come first."""
+    found = [change for change in changes(base, new) if change.seconds]
+    return Difference(
+        verdict=verdict(base, new, found),
+        summaries=(_summary(base), _summary(new)),
+        rows=tuple(map(_row, found[:most])),
+        changed=len(found),
+    )
+
+
+def _row(change: Change) -> tuple[str, ...]:
+    calls = [f"{side.calls:,.4g}" for side in (change.base, change.new)]
+    return (
+        _name(change.name),
+        *(_time(side.seconds) if side.calls else DASH for side in (change.base, change.new)),
+        _signed(change),
+        calls[0] if calls[0] == calls[1] else " → ".join(calls),
+    )
 
 
 def verdict(base: Profile, new: Profile, found: Sequence[Change]) -> str:

@@ -286,11 +286,12 @@ class Table {
   }
 
   detail(row, width) {
-    const { runs = [], more, of, command, logs = [] } = this.data.details[row];
+    const { runs = [], more, of, command, logs = [], profile = null } = this.data.details[row];
     const inner = element("div", { className: "inner" }, element("h4", {}, this.data.ids[row]));
     if (runs.length) inner.append(this.runs(runs));
     else inner.append(element("p", { className: "note" }, "No run of this experiment has ended."));
     if (more) inner.append(element("p", { className: "note" }, `${more} more runs are in the folder of the experiment.`));
+    if (profile !== null) inner.append(...this.profile(this.data.profiles[profile]));
     if (command) inner.append(...this.command(command, of, repeatOf(runs, of)));
     for (const log of logs) inner.append(element("h4", {}, `End of ${log.name}, ${of}`), pre(log.end, `End of ${log.name}`));
     return element("tr", { className: "detail" }, element("td", { colSpan: width }, inner));
@@ -321,6 +322,21 @@ class Table {
     });
     const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
     return element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "Runs" }, table);
+  }
+
+  /** The difference of two profiles: what changed the most, the operations, and links to both traces. */
+  profile({ sentence, columns, rows, more, summaries, traces }) {
+    const head = element("tr", {}, ...columns.map((label) => element("th", { scope: "col" }, label)));
+    const cells = (row) => row.map((text, at) => element("td", { className: at > 0 ? "number" : "word" }, text));
+    const body = element("tbody", {}, ...rows.map((row) => element("tr", {}, ...cells(row))));
+    const table = element("table", {}, element("thead", {}, head), body);
+    const links = traces.map(({ side, href, text }, at) => {
+      const link = element("a", { href, target: "_blank", rel: "noopener" }, text);
+      return element("p", { className: "note" }, `${side}: ${summaries[at]} `, link);
+    });
+    const region = element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "Profiles" }, table);
+    const left = more ? [element("p", { className: "note" }, `and ${more} more operations`)] : [];
+    return [element("h4", {}, "Profiles"), element("p", {}, sentence), ...(rows.length ? [region] : []), ...left, ...links];
   }
 
   files(run) {
