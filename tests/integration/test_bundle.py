@@ -6,6 +6,7 @@ files afterwards, as another machine would have: its host's name, a neighbour's 
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -26,7 +27,8 @@ from factories.results import experiment
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.report.bundle import MANIFEST, bundle, summary
-from orchestrator.report.bundle.contents import LOG_END_BYTES
+from orchestrator.report.bundle.contents import LOG_END_BYTES, PICKLE
+from orchestrator.report.profile.trace import read
 from orchestrator.results import claims
 from orchestrator.results.store import Store
 from orchestrator.results.table import load
@@ -325,6 +327,34 @@ def test_what_is_not_ours_stays_and_is_named(tmp_path: Path) -> None:
     assert leaks(everything(done.path), ("top secret",)) == []
     assert not any(name.endswith(FILE_NAME) for name in everything(done.path))
     assert any(line.startswith("left out: 7") for line in summary(done))
+
+
+def test_traces_are_kept_without_names_and_pickles_are_left_out(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "r", {})
+    store.add([PLAIN])
+    run_dir = store.run_dir(PLAIN.id, 1, 1)
+    events = [
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 0, "dur": 9, "pid": 0, "tid": 1},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 5, "pid": 0, "tid": 1},
+    ]
+    trace = {"host": HOST, "traceEvents": events, "path": "/home/mallory/data", "token": SECRETS["HF_TOKEN"]}
+    (run_dir / "profile").mkdir(parents=True)
+    (run_dir / "job.json").write_text(json.dumps({"host": HOST}))
+    (run_dir / "profile" / "rank0.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    (run_dir / "profile" / "rank3.json.gz").write_bytes(b"damaged")
+    for name in ("memory.pickle", "profile/rank0.pickle"):
+        (run_dir / name).write_bytes(b"pickle")
+    done, again = (bundle(store.root, output=tmp_path / f"{name}.tar.gz") for name in ("b", "again"))
+    assert done.path.read_bytes() == again.path.read_bytes()
+    why = {one["path"].rpartition("/")[2]: one["why"] for one in done.manifest["left_out"]}
+    assert why.keys() == {"memory.pickle", "rank0.pickle", "rank3.json.gz"}
+    assert why["memory.pickle"] == why["rank0.pickle"] == PICKLE
+    assert f"2 pickles left out: {PICKLE}" in list(summary(done))
+    with tarfile.open(done.path) as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    (kept,) = (tmp_path / "unpacked").rglob("rank0.json.gz")
+    assert leaks({"trace": gzip.decompress(kept.read_bytes()).decode()}, (HOST, USER, SECRETS["HF_TOKEN"])) == []
+    assert read(kept).host["aten::mm"].calls == 1
 
 
 def test_probes_and_a_moved_experiments_folder_come_along(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from typing import Any
 from orchestrator.errors import OrchestratorError
 from orchestrator.files import reading
 from orchestrator.files.markdown import EMPTY_COMMENT
+from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import MASK, redact, redact_end
 from orchestrator.report.bundle.archive import Add, archive, new_file
-from orchestrator.report.bundle.contents import LOG_END_BYTES, Content, LeftOut, Piece, content, survey
+from orchestrator.report.bundle.contents import LOG_END_BYTES, PICKLE, Content, LeftOut, Piece, content, survey
 from orchestrator.report.bundle.gathering import gather
 from orchestrator.report.bundle.names import Names
 from orchestrator.report.bundle.progress import Say, announced
@@ -145,6 +146,8 @@ def summary(done: Bundled) -> Iterator[str]:
         yield "detect-secrets is not installed, so tokens of some providers are not recognised; install it and bundle again"
     if manifest["left_out"]:
         yield f"left out: {len(manifest['left_out'])} file(s) or folder(s), such as {manifest['left_out'][0]['path']}"
+    if pickles := sum(entry["why"] == PICKLE for entry in manifest["left_out"]):
+        yield f"{counted(pickles, 'pickle')} left out: {PICKLE}"
     if manifest["cut"]:
         yield f"cut: {len(manifest['cut'])} log(s) to the last {LOG_END_BYTES // 1024} KiB; --whole-logs takes whole logs"
     yield f"{MANIFEST} in the bundle lists all of this. Names of projects, models and data are not hidden: look before you send it."

@@ -16,6 +16,8 @@ from typing import Any, BinaryIO
 from orchestrator.errors import OrchestratorError
 
 Add = Callable[[str, str], dict[str, Any]]
+# The end of the name of a file whose text is compressed.
+PACKED = ".gz"
 
 
 @contextmanager
@@ -32,6 +34,8 @@ def archive(file: BinaryIO, *, folder: str) -> Iterator[Add]:
 
         def add(path: str, text: str) -> dict[str, Any]:
             content = text.encode("utf-8", "replace")
+            if path.endswith(PACKED):
+                content = gzip.compress(content, 6, mtime=0)
             entry = tarfile.TarInfo(f"{folder}/{path}")
             entry.size, entry.mode = len(content), 0o644
             tar.addfile(entry, BytesIO(content))

@@ -17,6 +17,9 @@ from orchestrator.files.redaction import LONGEST_SECRET, redact
 from orchestrator.records import JobState
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.records.run_folder import MODULES
+from orchestrator.report.bundle.archive import PACKED
+from orchestrator.report.profile import trace
+from orchestrator.report.profile.places import RUN_FOLDER as PROFILE
 from orchestrator.results.claims import state
 from orchestrator.trainers import instrumented
 
@@ -32,6 +35,7 @@ _OF_A_RUN = re.compile(
     r"(record|job|owner|worker-rank\d+|cost-[\w-]+)\.json|(steps|blocks)-rank\d+\.jsonl|samples-[\w-]+\.csv"
     r"|accelerate\.yaml|command\.sh|(neighbours|pids)\.txt|heartbeat"
 )
+_TRACE = re.compile(r"rank\d{1,6}\.json(\.gz)?", re.ASCII)
 _RUN = re.compile(r"r[1-9]\d*-t[1-9]\d*")
 _REQUEST = re.compile(r"[0-9a-f]+\.json")
 _SCREEN = re.compile(r"\d{14}-[0-9a-f]{6}\.json", re.ASCII)
@@ -77,6 +81,7 @@ def survey(root: Path, *, above: str = "") -> Iterator[Piece | LeftOut]:
 
 
 _STRANGE = "not a file that Tunebench makes"
+PICKLE = "a pickle can run code when it is opened, and names in it cannot be hidden"
 _PACKED = "not a text, so names in it cannot be hidden; `tunebench report --format parquet` makes it again"
 
 
@@ -104,13 +109,19 @@ def _of_run(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
         # The programs that Tunebench puts into a run's folder are left out. They are not results, and hiding a name would break
         # them.
         kept = (path for path in sorted(folder.iterdir()) if path.name not in (instrumented.FILE_NAME, MODULES))
-        yield from (_judged(path, f"{name}/{path.name}", _OF_A_RUN) for path in kept)
+        for path in kept:
+            if path.name == PROFILE and path.is_dir() and not path.is_symlink():
+                yield from (_judged(file, f"{name}/{PROFILE}/{file.name}", _TRACE) for file in sorted(path.iterdir()))
+            else:
+                yield _judged(path, f"{name}/{path.name}", _OF_A_RUN)
 
 
 def _judged(path: Path, name: str, taken: re.Pattern[str]) -> Piece | LeftOut:
     if _LOGS.fullmatch(path.name) and taken is _OF_A_RUN:
         return Piece(path=name, source=path, is_log=True)
-    return Piece(path=name, source=path) if taken.fullmatch(path.name) else LeftOut(path=name, why=_STRANGE)
+    if taken.fullmatch(path.name):
+        return Piece(path=name, source=path)
+    return LeftOut(path=name, why=PICKLE if path.suffix == ".pickle" else _STRANGE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,11 +137,20 @@ class Content:
 
 def content(piece: Piece, *, whole_logs: bool) -> Content:
     """Return the content of a file. Raise OSError or Unreadable if the file cannot be read."""
+    if piece.source.suffix == PACKED:
+        return Content(text=_unpacked(piece.source))
     if not piece.is_log:
         return Content(text=reading.read_text(piece.source, limit=_LARGEST_FILE))
     limit = _log_limit(whole_logs)
     cut = piece.source.lstat().st_size > limit
     return Content(text=reading.read_tail(piece.source, limit=limit), cut=cut)
+
+
+def _unpacked(path: Path) -> str:
+    try:
+        return trace.text(path, limit=_LARGEST_FILE).decode("utf-8", "replace")
+    except ValueError as error:
+        raise reading.Unreadable(str(error)) from None
 
 
 def size(piece: Piece, *, whole_logs: bool) -> int:

@@ -14,7 +14,8 @@ from orchestrator.records.experiment import SAFE_ID, experiment_of
 from orchestrator.results.experiment_file import measure_alike
 from orchestrator.results.store import Store
 
-_RUN = "profile"
+# The folder of the traces in a run's folder.
+RUN_FOLDER = "profile"
 # From a results folder down to its traces, from an experiment's folder, from a run's folder, and in the folder of the traces.
 _BELOW = ("experiments/*/runs/*/profile/", "runs/*/profile/", "profile/", "")
 _MOST_NAMED = 5
@@ -107,7 +108,7 @@ def _rank(trace: Path, kind: Kind = TRACE) -> int | None:
 
 
 def _run(trace: Path) -> Path:
-    return trace.parent.parent if trace.parent.name == _RUN else trace.parent
+    return trace.parent.parent if trace.parent.name == RUN_FOLDER else trace.parent
 
 
 def _experiment(trace: Path) -> str:

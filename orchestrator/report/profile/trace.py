@@ -78,10 +78,10 @@ class _Event(NamedTuple):
 def read(path: Path) -> Profile:
     """Return the profile of a trace file. Raise SelectionError if the file is not such a trace."""
     try:
-        document = json.loads(_text(path), parse_int=float)  # a whole number may have thousands of digits
+        document = json.loads(text(path), parse_int=float)  # a whole number may have thousands of digits
     except FileNotFoundError:
         raise SelectionError(f"{path}: there is no such file; name a trace, or a folder with one") from None
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         why = "it is not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
         raise SelectionError(f"{path}: the trace cannot be read: {why}; profile again") from None
     events = document.get("traceEvents") if isinstance(document, dict) else None
@@ -93,12 +93,16 @@ def read(path: Path) -> Profile:
     return found
 
 
-def _text(path: Path) -> bytes:
-    with reading.opened(path) as file, gzip.open(file) if path.suffix == ".gz" else nullcontext(file) as source:
-        text: bytes = source.read(MOST_BYTES + 1)
-    if len(text) > MOST_BYTES:
-        raise ValueError(f"it has more than {MOST_BYTES // reading.MIB} MiB")
-    return text
+def text(path: Path, *, limit: int = MOST_BYTES) -> bytes:
+    """Return the JSON text of a trace file. Raise OSError, or ValueError if it is larger than the limit or damaged."""
+    try:
+        with reading.opened(path) as file, gzip.open(file) if path.suffix == ".gz" else nullcontext(file) as source:
+            found: bytes = source.read(limit + 1)
+    except (EOFError, zlib.error) as error:
+        raise ValueError(str(error)) from None
+    if len(found) > limit:
+        raise ValueError(f"it has more than {limit // reading.MIB} MiB")
+    return found
 
 
 def _profile(events: Iterable[Any]) -> Profile | None:
