@@ -445,18 +445,32 @@ def test_only_changed_pairs_are_profiled(folder: Path) -> None:
     ]
 
 
-def test_a_pair_is_not_profiled_if_one_of_its_sides_cannot_run(folder: Path) -> None:
-    found = profiled(None, folder)
-    assert found.is_stuck and not found.contests
-    assert found.warnings[0].startswith("full: not profiled: base cannot run: its numbers are not from")
+def test_the_sides_of_a_pair_can_be_profiled_by_two_calls(tmp_path: Path) -> None:
+    new = stored(tmp_path / "new", (BASE, records()))
+    elsewhere = with_provenance(tmp_path / "base", packages={"torch": "2.0.0"})
+    found = profiled(elsewhere, new)
+    assert [side.store.root.name for side in found.contests[0].sides] == ["new.profiles"]
+    assert found.warnings[0].startswith(
+        "full: base is not run: it was measured in another environment (torch was 2.0.0"
+    )
+    (ready,) = found.contests[0].sides
+    profiles.make_folders(rounds.turns(found.contests, seed=0))
+    ready.store.add([ready.experiment])
+    trace = ready.store.run_dir(ready.experiment.id, 1, 1) / "profile" / "rank0.json.gz"
+    trace.parent.mkdir(parents=True)
+    trace.write_bytes(b"")
+    later = profiled(elsewhere, new)
+    assert len(later.warnings) == 1 and later.is_stuck, "new has its profile, and base cannot run here"
+    stuck = profiled(None, new)
+    assert stuck.warnings[0].startswith("full: base is not run: its numbers are not from")
 
 
 def test_a_trainer_without_a_trace_is_said_and_not_run(tmp_path: Path) -> None:
     custom = replace(BASE, trainer="custom")
     found = profiled(*(stored(tmp_path / name, (custom, records())) for name in ("base", "new")), experiment=custom)
-    assert not found.contests
+    assert found.is_stuck
     assert found.warnings == tuple(
-        f"full: not profiled: {side} cannot run: runs of the trainer custom have no trace" for side in ("base", "new")
+        f"full: {side} is not run: runs of the trainer custom have no trace" for side in ("base", "new")
     )
 
 

@@ -1,8 +1,8 @@
 """Profile the changed pairs of a comparison (`tunebench rerun --from comparison.json --profile`).
 
 Each side runs once more, as in its own results folder, but with the monitor `torch_profiler`. The run is stored in a folder next to
-the results folder, so it is never compared. A side that has a profile already gets no run. A profile of one side explains nothing,
-so a pair is not run if one of its sides cannot run.
+the results folder, so it is never compared. A side that has a profile already gets no run. So the two sides of a pair can be
+profiled by two calls, each in the environment of one side.
 """
 
 from __future__ import annotations
@@ -50,10 +50,9 @@ def prepare(
             continue
         sides = {name: _side(entry, ignore, here, site) for name, entry in _sides(pair) if trace(entry) is None}
         refused = {name: side.why for name, side in sides.items() if isinstance(side, Refused)}
-        warnings += [f"{pair.label:.200}: not profiled: {name} cannot run: {why}" for name, why in refused.items()]
-        if not refused:
-            ready = tuple(side for side in sides.values() if isinstance(side, Ready))
-            contests.append(Contest(label=pair.label, sides=ready))
+        warnings += [f"{pair.label:.200}: {name} is not run: {why}" for name, why in refused.items()]
+        ready = tuple(side for side in sides.values() if isinstance(side, Ready))
+        contests.append(Contest(label=pair.label, sides=ready))
     return Prepared(contests=tuple(contests), open=len(pairs), warnings=tuple(warnings))
 
 
