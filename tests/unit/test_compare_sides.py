@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gc
 import io
+import itertools
 import json
 import os
 from dataclasses import replace
@@ -30,6 +31,7 @@ from orchestrator.results.table.load import load
 from orchestrator.results.table.sources import csv_file
 
 GOLDEN = Path(__file__).parent.parent / "golden"
+SAMPLE = Path(__file__).parents[2] / "docs" / "sample"
 SPEED = "tokens_per_s"
 A100 = GOLDEN / "compat" / "refs" / "a100_80gb.csv"
 CASES = GOLDEN / "compat" / "compare"
@@ -398,6 +400,23 @@ def test_an_experiment_of_which_some_repeats_failed_has_its_numbers_in_benchmark
     ).entries
     assert (one.status, speeds(one), one.failure) == ("ok", [5.5], None)
     assert (other.status, other.failure) == ("failed", "data")
+
+
+@pytest.mark.parametrize("form", ["benchmarks.csv", "raw_summary.csv"])
+def test_whole_numbers_and_the_status_may_be_written_as_pandas_and_spreadsheets_write_them(form: str) -> None:
+    """pandas turns a whole column of counts into floats if one of its rows lacks a cell."""
+    table = (SAMPLE / form).read_text()
+    rows = list(csv.DictReader(io.StringIO(table)))
+    for row in rows:
+        row.update({name: f"{cell}.0" for name, cell in row.items() if cell and cell.isdecimal()}, status=" OK ")
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, rows[0])
+    writer.writeheader()
+    writer.writerows(rows)
+    plain, written = (csv_file.read(content.encode()) for content in (table, text.getvalue()))
+    assert "5.0" in text.getvalue() and plain[1] == written[1]
+    for one, other in zip(*(itertools.chain(*groups) for groups, _ in (plain, written)), strict=True):
+        assert (one.facts, one.outcome, one.measured.keys()) == (other.facts, other.outcome, other.measured.keys())
 
 
 def test_the_published_table_is_read_whole() -> None:

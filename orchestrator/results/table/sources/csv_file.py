@@ -33,7 +33,7 @@ _FACTS = frozenset(
 )
 _OUTCOME = frozenset({"repeat", "attempt", "status", "failure_kind", "failure_cause", "started_at", "runs", "runs_ok"})
 _ENDED = frozenset({"repeat", "status"})
-_ORDINALS, _LARGEST_ORDINAL = ("repeat", "attempt"), 10**6
+_ORDINALS, _COUNTS, _LARGEST = ("repeat", "attempt"), ("num_gpus", "num_nodes", "runs", "runs_ok"), 10**6
 _NO_ARGUMENT = frozenset({*BOOKKEEPING, *FILE_NAMES, "tags", "failure_hint", "warnings", "exit_code", "signal"})
 _OF_THE_PROCESS = ("effective_", "provenance_", "measured_")
 _IDENTIFYING = ("model_name_or_path", "framework_config", "scenario", "id")
@@ -128,22 +128,18 @@ def _cells(lines: Iterable[list[str]], header: Sequence[str], wrong: Counter[str
             wrong["line(s) that are cut short or too long are left out"] += 1
             continue
         cells = {name: cell for name, cell in zip(header, line, strict=True) if cell}
-        if any(name in cells and _ordinal(cells[name]) is None for name in _ORDINALS):
+        if any(name in cells and not _whole(cells[name]) for name in _ORDINALS):
             wrong["line(s) with a repeat or attempt that is not a whole number from 1 are left out"] += 1
             continue
         yield number, cells
 
 
 def _row(header: Sequence[str], cells: Cells, number: int, wrong: Counter[str]) -> Row:
-    facts = {name: _value(cells.get(name)) for name in header if name in _FACTS}
+    facts = {name: _known(name, cells.get(name)) for name in header if name in _FACTS}
     if "framework_config" not in facts and _PLUGIN in header:
         plugin = cells.get(_PLUGIN)  # a raw table of the reference system
         facts["framework_config"] = PurePosixPath(plugin).name.removesuffix(_PLUGIN_SUFFIX) if plugin else NO_FRAMEWORK
-    outcome = {
-        name: _ordinal(cells[name]) if name in _ORDINALS else _value(cells[name])
-        for name in header
-        if name in _OUTCOME and name in cells
-    }
+    outcome = {name: _known(name, cells[name]) for name in header if name in _OUTCOME and name in cells}
     numbers = _numbers(cells, wrong)
     words = {name: _value(cell) for name, cell in cells.items() if name.startswith(_OF_THE_PROCESS) or name in _WORDS}
     no_neighbours = {_NEIGHBOURS: 0} if _NEIGHBOURS in header else {}
@@ -185,10 +181,17 @@ def _value(cell: str | None) -> Value:
     return int(cell) if cell and _WHOLE.fullmatch(cell) else _OF_SPREADSHEETS.get(cell or "", cell)
 
 
-def _ordinal(cell: str) -> int | None:
-    """Return a whole number from 1, which a spreadsheet may have written as `1.0`. Return None for any other cell."""
+def _known(name: str, cell: str | None) -> Value:
+    """Return the value of a fact or an outcome. A count may be written as `1.0`, and a status in capitals and with spaces."""
+    if cell and name in (*_ORDINALS, *_COUNTS) and (number := _whole(cell)) is not None:
+        return number
+    return cell.strip().lower() if cell and name == "status" else _value(cell)
+
+
+def _whole(cell: str) -> int | None:
+    """Return a whole number from 0, which pandas or a spreadsheet may have written as `1.0`. Return None for any other cell."""
     number = reading.number_in(cell)
-    return int(number) if number is not None and 1 <= number <= _LARGEST_ORDINAL and number.is_integer() else None
+    return int(number) if number is not None and 0 <= number <= _LARGEST and number.is_integer() else None
 
 
 def _numbers(cells: Cells, wrong: Counter[str]) -> dict[str, Value]:
