@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,28 @@ def _secret_in(experiment: Experiment, text: str) -> str | None:
     secrets = [name for name, value in settings if value and is_secret_name(name)]
     words = experiment.custom.command if experiment.custom else experiment.script.words if experiment.script else ()
     secrets += [name for place, begin, name in secret_words(words) if not _PLACEHOLDER.fullmatch(words[place][begin:])]
-    return secrets[0] if secrets else kind_of_secret(text)
+    if secrets:
+        return secrets[0]
+    return kind_of_secret(text) or next(filter(None, map(_kind_by_look, _texts(json.loads(text)))), None)
+
+
+@lru_cache(maxsize=4096)
+def _kind_by_look(text: str) -> str | None:
+    """Return the kind of a secret in one text. The values of variables were found in the whole file, so they are not needed."""
+    return kind_of_secret(text, {})
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield each name and each text of a nested value."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield name
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value
 
 
 def measure_alike(old: Experiment, new: Experiment) -> bool:

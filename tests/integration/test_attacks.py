@@ -50,7 +50,9 @@ NAMES = (
     "shadows.module_in_working_folder[types,file]",
     "streams.nohup",
     "streams.redirected[run,<&- >&- 2>&-]",
+    "typed_secrets.in_the_scenario_file[False,env-text]",
     "typed_secrets.in_the_scenario_file[False,script]",
+    "typed_secrets.in_the_scenario_file[False,word-header]",
     "typed_secrets.on_the_command_line[run scenarios.yaml SECRET]",
     "watching.cancel_at[training,2]",
 )

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 from factories import results
-from factories.results import record_of
+from factories.cases import document
+from factories.results import of_command, record_of
 
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.status.experiment import RepeatState
 from orchestrator.errors import ResultsError
 from orchestrator.records import (
     SCHEMA_VERSION,
+    Command,
+    DataSpec,
     Framework,
     JobState,
     Measurement,
@@ -30,6 +33,7 @@ from orchestrator.results.due_runs import Retry
 from orchestrator.results.folder import is_ours, move_aside, refuse_to_move
 from orchestrator.results.store import Store, write_record
 from orchestrator.results.unfinished_record import unfinished_record
+from orchestrator.run.script import command_script
 
 
 def experiment(name="a", **more):
@@ -165,6 +169,34 @@ def test_a_secret_among_the_words_of_a_script_is_refused(store, words):
     with pytest.raises(ResultsError, match=r"sets (--password|the value of token)"):
         store.add([experiment(script=script)])
     assert not list(store.root.glob("experiments/*"))
+
+
+@pytest.mark.parametrize("text", document("redaction/secrets_inside_a_value"))
+def test_a_secret_inside_a_value_is_refused_wherever_the_value_is(store, text):
+    data = DataSpec(source="x.jsonl", form="tokens", response_template=text)
+    for one in (
+        experiment(env={"CONN": text}),
+        experiment(arguments={"note": text}),
+        experiment(arguments={text: "note"}),
+        experiment(tags=(text,)),
+        experiment(data=data),
+        experiment(data=replace(data, response_template=None, chat_template=text)),
+        of_command("t.py", "-H", text),
+        experiment(script=Script(folder="/s", script="t.py", words=("-p", text))),
+    ):
+        with pytest.raises(
+            ResultsError, match=r"sets .*, which would be written into the results folder; .* export it"
+        ):
+            store.add([one])
+    assert not list(store.root.glob("experiments/*"))
+
+
+@pytest.mark.parametrize("text", document("redaction/no_secrets_inside_a_value"))
+def test_a_value_that_only_names_a_secret_or_may_be_code_is_stored_as_it_is(store, text):
+    one = of_command("python", "-c", text, env={"CONN": text}, arguments={"note": text}, tags=(text,))
+    store.add([one])
+    assert store.experiment(one.id) == one
+    assert "is a secret" not in command_script(Command(argv=("python", "-c", text), env={"CONN": text}, cwd=Path("/s")))
 
 
 def test_a_half_written_experiment_is_written_anew(store):

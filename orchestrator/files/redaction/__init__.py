@@ -74,8 +74,12 @@ _OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
 _VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)[^\s"'\\,;&)}\]<>]+)""")
 # A value in plain quotes. A value in single quotes may not contain a double quote: the mask would cross the end of a JSON string.
 _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.){1,8192}"|'(?:[^"'\\\n]|\\.){1,8192}'""")
-# What a shell replaces: `$NAME`, `$(command)` and `command` in backticks.
-_OF_THE_SHELL = re.compile(r"\$[\w{(]|`")
+# What a shell or a template replaces: `$NAME`, `$(command)`, `command` in backticks, and `{{ name }}` of Jinja.
+_REPLACED = re.compile(r"\$[\w{(]|`|\{\{")
+# Only a text with one of these signs may be a line of code. In such a text, a value without quotes may be code: a call, a part of
+# a list or a regular expression, or words without digits.
+_OF_CODE = re.compile(r"[(\[{$`]")
+_CALL, _WORDS = re.compile(r"[\w.]*[(\[]"), re.compile(r"(?:[^\W\d]|[.|+=])+")
 # Every form and every name of a secret has a letter, except a password in a URL. Long rows of numbers have neither.
 _MAY_HAVE_NAMES = re.compile("[A-Za-z]|://")
 _NO_VALUES = frozenset(
@@ -169,8 +173,8 @@ def redact_end(text: str, *, cut: bool, environ: Mapping[str, str] = os.environ,
 def secrets(text: str, environ: Mapping[str, str] = os.environ, *, stored: bool = False) -> tuple[Secret, ...]:
     """Return the secrets of a text in order, without overlaps.
 
-    `stored` means that the text is an argument, which is stored unchanged or refused. In an argument, `token=x` is a secret
-    only if x is quoted: without quotes it may be a line of code. `--token=x` and `TOKEN=x` are secrets, but not `TOKEN=$x`.
+    `stored` means that the text is an argument, which is stored unchanged or refused. An argument may have lines of code. So
+    `token=self.token` and `TOKEN=$x` are not secrets there, but `token=hunter2`, `token="x"`, `--token=x` and `TOKEN=x` are.
     """
     return _apart(_found(text, environ, stored=stored))
 
@@ -205,8 +209,11 @@ def _apart(every: Iterable[Secret]) -> tuple[Secret, ...]:
 
 
 def kind_of_secret(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the kind of secret in an argument (`a token of Hugging Face`, `the value of HF_TOKEN`), or None."""
-    return next((secret.what for secret in secrets(text, environ, stored=True)), None)
+    """Return the kind of secret in an argument (`a token of Hugging Face`, `the value of HF_TOKEN`), or None.
+
+    A secret is what `redact` masks. If the text may be code, what may be code in it is not a secret.
+    """
+    return next((secret.what for secret in secrets(text, environ, stored=bool(_OF_CODE.search(text)))), None)
 
 
 def redact_words(words: Sequence[str], masked: Redactor = redact) -> list[str]:
@@ -217,11 +224,15 @@ def redact_words(words: Sequence[str], masked: Redactor = redact) -> list[str]:
     return [f"{word[: hidden[at]]}{MASK}" if at in hidden else masked(word) for at, word in enumerate(words)]
 
 
-def _is_in_a_shell_line(named: re.Match[str], value: str) -> bool:
-    """Return whether a name before a value is an option, or a variable that a shell sets: `TOKEN=x`, but not `TOKEN=get(x)`."""
-    return named[0].startswith("--") or (
-        named["name"].isupper() and named[0].endswith("=") and not re.match(r"[\w.]+[(\[]", value)
-    )
+def _may_be_code(named: re.Match[str], value: str) -> bool:
+    """Return whether a value after a name may be code: `get(x)` or `self.token`.
+
+    A value after an option is not code. After a variable that a shell sets, as in `TOKEN=x`, only a call is code.
+    """
+    if named[0].startswith("--"):
+        return False
+    is_variable = named["name"].isupper() and named[0].endswith("=")
+    return bool(_CALL.match(value) or (not is_variable and _WORDS.fullmatch(value)))
 
 
 def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator[Secret]:
@@ -234,10 +245,10 @@ def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator
             if named.start() < done or not says_secret(named["name"]):
                 continue
             match = _VALUE.match(text, named.end())
-            if match is None or (quoted and _OF_THE_SHELL.match(match["value"])):
+            if match is None or (quoted and _REPLACED.match(match["value"])):
                 continue
-            may_be_code = quoted and not _is_in_a_shell_line(named, match["value"])
-            if (named["closed"] or may_be_code) and not match["opened"]:
+            is_no_text = named["closed"] or (quoted and _may_be_code(named, match["value"]))
+            if is_no_text and not match["opened"]:
                 continue  # in JSON, a word without quotes is a number or null; a mask there would make the JSON invalid
             if match["value"].lower() in _NO_VALUES:
                 done = match.end()
