@@ -211,6 +211,24 @@ def test_a_refusal_names_the_keys_that_it_may_mean(message: str, place: str, cur
     assert said.endswith("; `tunebench site check` shows what the cluster has")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("prologue", "module load cuda\nexport HF_TOKEN=hunter5Secret9x\n"),
+        ("lines", ("--exclusive", "--comment=password:hunter5Secret9x")),
+    ],
+)
+def test_a_secret_that_the_script_would_contain_is_refused(store: Store, key: str, value: str) -> None:
+    """The script lies in the results folder. A prologue may read the secret from elsewhere."""
+    site = replace(SITE, places={key: "site.yaml:4:1"}, **{key: value})
+    with pytest.raises(LaunchError, match=rf"^site\.yaml:4:1: `{key}:` contains the value of \w+, which .* export it"):
+        SlurmExecutor(site).submit([run(store)])
+    assert not calls(store, "sbatch") and not list(store.root.rglob("job.sh"))
+    read = 'export HF_TOKEN=$(cat ~/token) API_KEY="$(cat ~/key)"\nsource ~/secrets.sh\n'
+    SlurmExecutor(replace(SITE, prologue=read)).submit([run(store)])
+    assert calls(store, "sbatch") and read in next(store.root.rglob("job.sh")).read_text()
+
+
 def test_what_was_submitted_and_what_goes_on_is_said_truly(store: Store, fake: Fake) -> None:
     said: list[str] = []
     on_slurm = SlurmExecutor(SITE, say=said.append)

@@ -19,7 +19,7 @@ from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.executors.local import TUNEBENCH
 from orchestrator.executors.slurm import client
 from orchestrator.executors.slurm.batches import BatchFolder, batch_folders, new_batch, run_name
-from orchestrator.executors.slurm.cluster.refusals import refusal
+from orchestrator.executors.slurm.cluster.refusals import refusal, refuse_secrets
 from orchestrator.executors.slurm.judging import Word
 from orchestrator.executors.slurm.script import batch_script
 from orchestrator.executors.slurm.shapes import Element, Shape, Work, common_limit, elements, work_of
@@ -192,6 +192,7 @@ class _Campaign:
 
     def _submit(self, chosen: Sequence[Element]) -> bool:
         """Write the intent, submit the script, and note Slurm's number. Return False if Slurm accepts no more jobs now."""
+        refuse_secrets(self.site)
         runs = [[work.job for work in element.work] for element in chosen]
         time_s = common_limit(chosen)
         with held_back():

@@ -1,4 +1,4 @@
-"""The error about a job that sbatch refuses. Pure.
+"""The error about a job that sbatch refuses, or whose script would contain a secret. Pure.
 
 It names the line of the site file that has the refused value, if Slurm's message says which value this is.
 """
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from orchestrator.errors import LaunchError
 from orchestrator.executors.slurm.site import Site
+from orchestrator.files.redaction import kind_of_secret
 
 # A part of Slurm's message → the keys that may be the reason. The first part that fits counts.
 _REASONS: Mapping[str, tuple[str, ...]] = {
@@ -38,6 +39,16 @@ def refusal(error: LaunchError, site: Site) -> LaunchError:
     cures = [f"change {lines}"] if written else [_NO_TIME] if keys == ("time",) else []
     cures.append("`tunebench site check` shows what the cluster has")
     return LaunchError(f"{f'{place}: ' if place else ''}Slurm refused the job: {error}; {'; '.join(cures)}")
+
+
+def refuse_secrets(site: Site) -> None:
+    """Raise LaunchError if the site's shell lines or options contain a secret: the results folder keeps the script."""
+    for key, texts in (("prologue", [site.prologue]), ("lines", site.lines)):
+        if kind := next(filter(None, map(kind_of_secret, texts)), None):
+            raise LaunchError(
+                f"{site.places.get(key, key)}: `{key}:` contains {kind}, which would be written into the results folder; "
+                "remove it from the site file and export it in the shell, so that runs inherit it"
+            )
 
 
 def _line(place: str) -> str:
