@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from formatting import Spec
+from prepare import already_tokenized
 from sources import PreparationError, load_rows, part
 from stdlib_docs import stdlib_pairs
 
@@ -146,6 +149,22 @@ def test_rows_that_are_tokens_already_stay_as_they_are(tmp_path: Path) -> None:
     assert end(start(tmp_path, source=str(tmp_path / "rows.json"), formatting="none")) == (0, "")
     arrays = np.load(tmp_path / "made/tokens.npz")
     assert (arrays["input_ids"].tolist(), arrays["labels"].tolist()) == ([1, 2, 3], [-100, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"labels": [1, 2, 3, 4]}, "row 2 of 's' has 3 input_ids and 4 labels; give one value for each token"),
+        ({"labels": [1]}, "row 2 of 's' has 3 input_ids and 1 labels"),
+        ({"labels": []}, "row 2 of 's' has 3 input_ids and 0 labels"),
+        ({"attention_mask": [1, 1]}, "row 2 of 's' has 3 input_ids and 2 attention_mask"),
+        ({"position_ids": [0]}, "row 2 of 's' has 3 input_ids and 1 position_ids"),
+    ],
+)
+def test_a_column_with_another_length_than_the_tokens_is_refused(columns: dict[str, Any], sentence: str) -> None:
+    rows = [{"input_ids": [1, 2]}, {"input_ids": [1, 2, 3], **columns}]
+    with pytest.raises(PreparationError, match=re.escape(sentence)):
+        already_tokenized(rows, Spec(source="s", path="p", formatting="none"))
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from sources import load_rows, part_of_train
 
 SYNTHETIC = "builtin:synthetic"
 PACKAGES = ("numpy", "tokenizers", "transformers", "datasets")
+PER_TOKEN = ("labels", "attention_mask", "position_ids", "token_type_ids", "special_tokens_mask")
 SYNTHETIC_ROWS, SYNTHETIC_LENGTH, SYNTHETIC_VOCABULARY = 1000, 512, 4096
 
 
@@ -88,8 +89,20 @@ def already_tokenized(rows: Sequence[dict[str, Any]], spec: Spec) -> list[Tokeni
     """Return the rows' own tokens if all rows have `input_ids` and `formatting` is `none`, else an empty list."""
     if spec.formatting != "none" or not all("input_ids" in row for row in rows):
         return []
-    part = slice(spec.max_length)
-    return [Tokenized(row["input_ids"][part], (row.get("labels") or row["input_ids"])[part]) for row in rows]
+    return [own_tokens(row, number, spec) for number, row in enumerate(rows, start=1)]
+
+
+def own_tokens(row: dict[str, Any], number: int, spec: Spec) -> Tokenized:
+    """Return the tokens of a row. Raise PreparationError if a column has more or fewer values than the row has tokens."""
+    ids, part = row["input_ids"], slice(spec.max_length)
+    columns = {name: row[name] for name in PER_TOKEN if row.get(name) is not None}
+    for name, values in columns.items():
+        if len(values) != len(ids):
+            raise PreparationError(
+                f"row {number} of {spec.source!r} has {len(ids)} input_ids and {len(values)} {name}; "
+                "give one value for each token."
+            )
+    return Tokenized(input_ids=ids[part], labels=columns.get("labels", ids)[part])
 
 
 def learnable(samples: Sequence[Sample], spec: Spec, tokenizer: Any) -> list[Tokenized]:
