@@ -445,6 +445,11 @@ def test_a_mistake_in_zip_or_in_a_comparison(scenario: str, said: str, tmp_path:
     assert said in str(caught.value)
 
 
+def test_a_seed_of_data_below_zero_is_refused_by_the_plan(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data_processing.seed: -1 is invalid; write a whole number from 0"):
+        planned(tmp_path, "data_processing: {seed: -1}\nscenarios:\n- {name: s}")
+
+
 def indented(text: str) -> str:
     return textwrap.indent(text, "  ")
 

@@ -80,11 +80,68 @@ def test_a_chat_template_sees_special_tokens_and_trims_blocks() -> None:
 
 @pytest.mark.parametrize(
     ("template", "sentence"),
-    [("{% for %}", "a mistake in line 1"), ("{{ raise_exception('no') }}", "fails on a row of 's': no")],
+    [
+        ("{% for %}", "a mistake in line 1"),
+        ("{{ raise_exception('no') }}", "row 1 of 's' makes the chat template fail: Te.*: no"),
+    ],
 )
 def test_a_broken_template_is_one_sentence(template: str, sentence: str) -> None:
     with pytest.raises(PreparationError, match=sentence):
         format_rows([{"q": "hi"}], Spec(source="s", path="p", chat_template=template), special_tokens={})
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        ("{{ messages[0]['q'] + 1 }}", "TypeError: can only concatenate str"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
+        ("{% include 'other' %}", "TypeError: no loader"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError: "),
+        ("{{ {}.popitem() }}", "SecurityError|KeyError"),
+        ("{{ '%(a)s' % messages[0] }}", "KeyError: 'a'"),
+    ],
+)
+def test_any_error_of_a_template_names_the_row(template: str, sentence: str) -> None:
+    said = f"row 1 of 's' makes the chat template fail: ({sentence}).*; correct the template or the row"
+    with pytest.raises(PreparationError, match=said):
+        format_rows([{"q": "hi"}], Spec(source="s", path="p", chat_template=template), special_tokens={})
+
+
+def test_a_template_that_cannot_be_compiled_is_one_sentence() -> None:
+    template = "{{" + "(" * 3000 + "1" + ")" * 3000 + "}}"
+    with pytest.raises(PreparationError, match=r"the chat template cannot be compiled: .*; simplify it"):
+        format_rows([{"q": "hi"}], Spec(source="s", path="p", chat_template=template), special_tokens={})
+
+
+def test_half_a_character_names_its_row() -> None:
+    rows = [{"instruction": "a", "output": "b"}, {"instruction": "a", "output": "\ud800"}]
+    with pytest.raises(
+        PreparationError, match=r"row 2 of 's' cannot be prepared: UnicodeEncodeError: .*remove this row"
+    ):
+        format_rows(rows, Spec(source="s", path="p"), special_tokens={})
+
+
+def test_null_is_an_empty_input() -> None:
+    rows = [{"instruction": "I", "input": value, "output": "O"} for value in (None, "")]
+    null, empty = format_rows(rows, Spec(source="s", path="p"), special_tokens={})
+    assert null == empty
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({}, "output"),
+        ({}, "instruction"),
+        ({"input_field": "more"}, "input"),
+        ({"response_field": "answer"}, "answer"),
+        ({"formatting": "none"}, "output"),
+        ({"chat_template": "t", "response_field": "answer"}, "answer"),
+    ],
+)
+def test_null_is_never_learnt_as_a_word(fields: dict[str, Any], name: str) -> None:
+    row = {"instruction": "I", "input": "X", "more": "M", "output": "O", "answer": "A", name: None}
+    with pytest.raises(PreparationError, match=f"row 1 of 's' has null in the field '{name}'; write a text"):
+        format_rows([row], Spec(source="s", path="p", **fields), special_tokens={})
 
 
 def learnt(sample: Sample, **fields: Any) -> str:
@@ -125,6 +182,7 @@ def test_max_length_cuts_tokens_and_labels_alike() -> None:
         ({"formatting": "alpaca"}, "allowed are instruct and none"),
         ({"max_length": 1}, "give 2 or more"),
         ({"samples": 0}, "give 1 or more"),
+        ({"seed": -1}, "seed is -1; give 0 or more"),
     ],
 )
 def test_a_spec_that_cannot_be_is_refused(fields: dict[str, Any], sentence: str) -> None:

@@ -168,6 +168,36 @@ def test_a_column_with_another_length_than_the_tokens_is_refused(columns: dict[s
 
 
 @pytest.mark.parametrize(
+    ("ids", "shown"),
+    [
+        (None, "None"),
+        ("abc", "'abc'"),
+        ([], "[]"),
+        ([1, 2**31], "2147483648"),
+        ([1, -1], "-1"),
+        ([1.0, 1.7], "1.0"),
+        ([[1], [2]], "[1]"),
+        ([True], "True"),
+        (["1"], "'1'"),
+    ],
+)
+def test_tokens_that_are_not_whole_numbers_are_refused_and_not_changed(ids: Any, shown: str) -> None:
+    spec = Spec(source="s", path="p", formatting="none")
+    said = f"row 2 of 's' has {shown} in 'input_ids'; write a list of whole numbers from 0 to 2147483647."
+    with pytest.raises(PreparationError, match=re.escape(said)):
+        already_tokenized([{"input_ids": [1, 2]}, {"input_ids": ids}], spec)
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"), [("ab", "'ab'"), ([-100, 0.5], "0.5"), ([-1, 2], "-1"), ([None, 2], "None")]
+)
+def test_labels_are_whole_numbers_or_ignored(labels: Any, shown: str) -> None:
+    said = f"row 1 of 's' has {shown} in 'labels'; write a list of whole numbers from 0 to 2147483647, or -100."
+    with pytest.raises(PreparationError, match=re.escape(said)):
+        already_tokenized([{"input_ids": [1, 2], "labels": labels}], Spec(source="s", path="p", formatting="none"))
+
+
+@pytest.mark.parametrize(
     ("fields", "sentence"),
     [
         ({"source": "./no-such.jsonl"}, "error: there is no file or folder './no-such.jsonl'; give a JSON"),
@@ -215,7 +245,12 @@ def test_splits(split: str | None, rows: range) -> None:
 
 @pytest.mark.parametrize(
     ("split", "sentence"),
-    [("train[1]", "is invalid"), ("train+test", "is invalid"), ("train[10:]", "no rows")],
+    [
+        ("train[1]", "is invalid"),
+        (f"train[:{'9' * 5000}]", "is invalid"),
+        ("train+test", "is invalid"),
+        ("train[10:]", "no rows"),
+    ],
 )
 def test_splits_that_are_refused(split: str, sentence: str) -> None:
     with pytest.raises(PreparationError, match=sentence):
@@ -260,6 +295,13 @@ def test_parquet_goes_through_datasets(tmp_path: Path, monkeypatch: pytest.Monke
     assert load_rows(str(tmp_path / "rows.parquet"), "train[:2]") == ROWS[:2]
 
 
+def test_a_saved_data_set_gives_lists_even_if_it_is_saved_for_numpy(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    saved = datasets.Dataset.from_list([{"input_ids": [1, 2]}]).with_format("numpy")
+    saved.save_to_disk(tmp_path / "saved")
+    assert load_rows(str(tmp_path / "saved"), None) == [{"input_ids": [1, 2]}]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
@@ -268,6 +310,9 @@ def test_parquet_goes_through_datasets(tmp_path: Path, monkeypatch: pytest.Monke
         ("a.jsonl", b"\xff\xfe\x00", "cannot be read as UTF-8"),
         ("a.csv", b"a,b", "does not end in .json, .jsonl, .parquet"),
         ("a.jsonl", b"", "has no rows"),
+        ("a.jsonl", b"{}\n" + b"[" * 100_000, r"a\.jsonl:2: the JSON is too deep"),
+        ("a.json", b"[" * 100_000, r"a\.json:1: the JSON is too deep"),
+        ("a.jsonl", b"9" * 5000, r"a\.jsonl:1: not JSON \(Exceeds the limit"),
     ],
 )
 def test_files_that_cannot_be_read(name: str, content: bytes, sentence: str, tmp_path: Path) -> None:

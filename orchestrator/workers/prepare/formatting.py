@@ -12,10 +12,11 @@ the content of `response_field`: this content is appended to the rendered text. 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Dict, Optional
 
 Row = Dict[str, Any]
@@ -96,6 +97,8 @@ def check_spec(spec: Spec) -> None:
         raise PreparationError(f"the length is {spec.max_length}; give 2 or more.")
     if spec.samples is not None and spec.samples < 1:
         raise PreparationError(f"samples is {spec.samples}; give 1 or more.")
+    if spec.seed < 0:
+        raise PreparationError(f"seed is {spec.seed}; give 0 or more.")
     if spec.formatting == "none" and not spec.chat_template and not spec.wants_tokens:
         raise PreparationError(
             "formatting 'none' without tokenize leaves nothing to prepare; set tokenize: true, or formatting: instruct."
@@ -112,43 +115,69 @@ def check_spec(spec: Spec) -> None:
 
 
 def format_rows(rows: Sequence[Row], spec: Spec, *, special_tokens: Mapping[str, str]) -> list[Sample]:
-    """Return every row as text. Raise PreparationError for the first row that lacks a field."""
+    """Return every row as text. Raise PreparationError for the first row that cannot become text."""
     template = compiled(spec.chat_template) if spec.chat_template else None
     samples = []
     for number, row in enumerate(rows, start=1):
-        try:
+        with of_row(number, row, spec):
             if template is not None:
-                samples.append(chat(row, spec, template=template, special_tokens=special_tokens))
+                sample = chat(row, spec, template=template, special_tokens=special_tokens)
             elif spec.formatting == "none":
-                samples.append(Sample(text=str(row[spec.text_field])))
+                sample = Sample(text=str(field(row, spec.text_field)))
             else:
-                samples.append(instruct(row, spec))
-        except KeyError as error:
-            none = "formatting: none" if spec.wants_tokens else "formatting: none with tokenize: true"
-            cure = "" if template or spec.formatting == "none" else f" ({none} takes dataset_text_field as it is)"
-            raise PreparationError(
-                f"row {number} of {spec.source!r} has no field {error.args[0]!r}; it has {', '.join(map(repr, row))}{cure}."
-            ) from error
+                sample = instruct(row, spec)
+            sample.text.encode()  # JSON may contain half a character, which no file and no tokenizer takes
+            samples.append(sample)
     return samples
+
+
+@contextlib.contextmanager
+def of_row(number: int, row: Row, spec: Spec) -> Iterator[None]:
+    """Turn every error in a block into a PreparationError about this row.
+
+    The text of a PreparationError in the block continues the sentence that begins with the row.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, PreparationError):
+            said = str(error)
+        elif isinstance(error, KeyError):
+            none = "formatting: none" if spec.wants_tokens else "formatting: none with tokenize: true"
+            other = spec.chat_template or spec.formatting == "none"
+            cure = "" if other else f" ({none} takes dataset_text_field as it is)"
+            said = f"has no field {error.args[0]!r}; it has {', '.join(map(repr, row))}{cure}."
+        else:
+            said = f"cannot be prepared: {type(error).__name__}: {error}; correct or remove this row."
+        raise PreparationError(f"row {number} of {spec.source!r} {said}") from error
+
+
+def field(row: Row, name: str) -> Any:
+    """Return a field that becomes text. Raise KeyError if it is missing, and PreparationError if it is null."""
+    if row[name] is None:
+        raise PreparationError(f"has null in the field {name!r}; write a text there, or remove the row.")
+    return row[name]
 
 
 def instruct(row: Row, spec: Spec) -> Sample:
     """Return a sample: the prompt, a space and the answer. The prompt has a section for the input only if the row has an input."""
-    prompt = (WITH_INPUT if row.get(spec.input_field, "") != "" else WITHOUT_INPUT).format_map(row)
-    answer = row[spec.response_field or spec.text_field]
+    if row.get(spec.input_field) in (None, ""):
+        prompt = WITHOUT_INPUT.format(instruction=field(row, "instruction"))
+    else:
+        prompt = WITH_INPUT.format(instruction=field(row, "instruction"), input=field(row, "input"))
+    answer = field(row, spec.response_field or spec.text_field)
     return Sample(text=f"{prompt} {answer}", prompt=prompt if spec.response_field else None)
 
 
 def chat(row: Row, spec: Spec, *, template: Any, special_tokens: Mapping[str, str]) -> Sample:
     """Return the sample that the template makes of this row. If tokens are wanted, append the response field."""
-    from jinja2.exceptions import TemplateError
-
     try:
         text = template.render(messages=[row], add_generation_prompt=False, **special_tokens)
-    except TemplateError as error:
-        raise PreparationError(f"the chat template fails on a row of {spec.source!r}: {error}") from error
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise PreparationError(f"makes the chat template fail: {said}; correct the template or the row.") from error
     if spec.wants_tokens and spec.response_field and not spec.response_template:
-        return Sample(text=f"{text}{row[spec.response_field]}", prompt=text)
+        return Sample(text=f"{text}{field(row, spec.response_field)}", prompt=text)
     return Sample(text=text)
 
 
@@ -174,6 +203,8 @@ def compiled(chat_template: str) -> Any:
         return environment.from_string(chat_template)
     except jinja2.exceptions.TemplateSyntaxError as error:
         raise PreparationError(f"the chat template has a mistake in line {error.lineno}: {error.message}") from error
+    except (RecursionError, MemoryError, SyntaxError) as error:
+        raise PreparationError(f"the chat template cannot be compiled: {error}; simplify it.") from error
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------

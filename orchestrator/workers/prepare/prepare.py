@@ -29,12 +29,14 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH
 
 from folders import described, files_below, make_folder
 from formatting import (
+    IGNORED,
     PreparationError,
     Sample,
     Spec,
     Tokenized,
     check_spec,
     format_rows,
+    of_row,
     tokenize_samples,
 )
 from sources import load_rows, part_of_train
@@ -42,6 +44,7 @@ from sources import load_rows, part_of_train
 SYNTHETIC = "builtin:synthetic"
 PACKAGES = ("numpy", "tokenizers", "transformers", "datasets")
 PER_TOKEN = ("labels", "attention_mask", "position_ids", "token_type_ids", "special_tokens_mask")
+LARGEST_ID = 2**31 - 1  # `tokens.npz` has 32 bits for a token
 SYNTHETIC_ROWS, SYNTHETIC_LENGTH, SYNTHETIC_VOCABULARY = 1000, 512, 4096
 
 
@@ -89,20 +92,31 @@ def already_tokenized(rows: Sequence[dict[str, Any]], spec: Spec) -> list[Tokeni
     """Return the rows' own tokens if all rows have `input_ids` and `formatting` is `none`, else an empty list."""
     if spec.formatting != "none" or not all("input_ids" in row for row in rows):
         return []
-    return [own_tokens(row, number, spec) for number, row in enumerate(rows, start=1)]
+    tokens = []
+    for number, row in enumerate(rows, start=1):
+        with of_row(number, row, spec):
+            tokens.append(own_tokens(row, slice(spec.max_length)))
+    return tokens
 
 
-def own_tokens(row: dict[str, Any], number: int, spec: Spec) -> Tokenized:
-    """Return the tokens of a row. Raise PreparationError if a column has more or fewer values than the row has tokens."""
-    ids, part = row["input_ids"], slice(spec.max_length)
+def own_tokens(row: dict[str, Any], part: slice) -> Tokenized:
+    """Return this part of a row's tokens. Raise PreparationError for other values, or another number of values, than tokens."""
     columns = {name: row[name] for name in PER_TOKEN if row.get(name) is not None}
+    ids = row["input_ids"]
+    labels = columns.get("labels", ids)
+    for name, values in (("input_ids", ids), ("labels", labels)):
+        items = values if isinstance(values, list) and (values or name == "labels") else [values]
+        wrong = [item for item in items if type(item) is not int or not 0 <= item <= LARGEST_ID]
+        wrong = [item for item in wrong if name == "input_ids" or item != IGNORED]
+        if wrong:
+            also = f", or {IGNORED}" if name == "labels" else ""
+            raise PreparationError(
+                f"has {wrong[0]!r:.50} in {name!r}; write a list of whole numbers from 0 to {LARGEST_ID}{also}."
+            )
     for name, values in columns.items():
         if len(values) != len(ids):
-            raise PreparationError(
-                f"row {number} of {spec.source!r} has {len(ids)} input_ids and {len(values)} {name}; "
-                "give one value for each token."
-            )
-    return Tokenized(input_ids=ids[part], labels=columns.get("labels", ids)[part])
+            raise PreparationError(f"has {len(ids)} input_ids and {len(values)} {name}; give one value for each token.")
+    return Tokenized(input_ids=ids[part], labels=labels[part])
 
 
 def learnable(samples: Sequence[Sample], spec: Spec, tokenizer: Any) -> list[Tokenized]:

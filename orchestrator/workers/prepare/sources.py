@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from formatting import PreparationError, Row
 
-SPLIT = re.compile(r"^(?P<name>[\w.-]+)(\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+%?)?\])?$")
+SPLIT = re.compile(r"^(?P<name>[\w.-]+)(\[(?P<start>-?\d{1,18}%?)?:(?P<stop>-?\d{1,18}%?)?\])?$")
 LISTS = ("data", "train", "rows")  # the rows of a JSON document may be under one of these keys
 JSON_ENDINGS, ENDINGS = (".json", ".jsonl"), (".json", ".jsonl", ".parquet")
 
@@ -119,7 +119,7 @@ def whole_document(text: str) -> Optional[list[Any]]:
     """Return the rows of a JSON list, or of an object such as `{"data": [...]}`. Return None if the text is JSON Lines."""
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if isinstance(document, dict):
         lists = [value for name, value in document.items() if name in LISTS and isinstance(value, list)]
@@ -134,6 +134,8 @@ def json_lines(text: str, path: str) -> list[Row]:
             continue
         try:
             rows.append(json.loads(line))
+        except RecursionError as error:
+            raise PreparationError(f"{path}:{number}: the JSON is too deep; write one flat object per line.") from error
         except ValueError as error:
             raise PreparationError(f"{path}:{number}: not JSON ({error}); write one object per line.") from error
     return check_rows(rows, path)
@@ -163,7 +165,7 @@ def through_datasets(name: str, loader: str, split: Optional[str], **options: An
         raise PreparationError(f"the data set {name!r} could not be loaded ({type(error).__name__}): {text}") from error
     if loader == "load_from_disk":
         rows = saved_split(rows, split, name)
-    return [dict(row) for row in rows]
+    return [dict(row) for row in rows.with_format(None)]
 
 
 def saved_split(saved: Any, split: Optional[str], name: str) -> Any:

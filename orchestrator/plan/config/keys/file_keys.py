@@ -38,7 +38,7 @@ class DataProcessing(Model):
     response_template: str | None = Field(None, description="The loss is computed only on what follows this text.")
     samples: Whole | None = Field(None, description="Rows of `builtin:synthetic`.")
     seed: Annotated[int, BeforeValidator(value_types.refuse_bool)] = Field(
-        0, description="Seed of `builtin:synthetic`."
+        0, ge=0, description="Seed of `builtin:synthetic`."
     )
 
 
