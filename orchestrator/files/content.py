@@ -18,7 +18,7 @@ WHOLE_FILE_BYTES = 64 * MIB
 _PIECE_BYTES = MIB
 
 
-def pieces(file: Path, size: int) -> Iterator[bytes]:
+def _pieces(file: Path, size: int) -> Iterator[bytes]:
     """Yield the content of a file that has `size` bytes. For a large file, yield only the first 64 MiB and the last MiB.
 
     Raise OSError, or Unreadable for a pipe or a device.
@@ -34,12 +34,12 @@ def pieces(file: Path, size: int) -> Iterator[bytes]:
 
 
 def digest(file: Path) -> str:
-    """Return the first twelve hexadecimal digits of the content's SHA-256. For a large file, hash the size and the `pieces`.
+    """Return the first twelve hexadecimal digits of the content's SHA-256. For a large file, hash the size and these parts.
 
     Raise OSError or Unreadable if the file cannot be read.
     """
     size = file.stat().st_size
     total = hashlib.sha256(f"{size}:".encode() if size > WHOLE_FILE_BYTES else b"")
-    for piece in pieces(file, size):
+    for piece in _pieces(file, size):
         total.update(piece)
     return total.hexdigest()[:12]

@@ -17,12 +17,11 @@ import runpy
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ConfigError, PreparationError, suggestion
-from orchestrator.files import content, reading
+from orchestrator.files import reading
 from orchestrator.files.cache import cache_folder
 from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import is_utf8, with_bytes
@@ -37,11 +36,10 @@ SYNTHETIC = "builtin:synthetic"
 BUILT_IN = ("builtin:stdlib-docs", SYNTHETIC)
 OWN_DATA = ("training_data_path", "dataset_name")
 _OF_DATA = ("model_name_or_path", "response_template", "response_field", "max_seq_len")
-MAX_FILES = 10_000
 
 _PATH_STARTS = (".", "/", "~")
 DATA_FILES = (".json", ".jsonl", ".parquet")
-CONFIGS_FILE = WORKERS / "sft" / "configs.py"
+CONFIGS_FILE, FINGERPRINT_FILE = WORKERS / "sft" / "configs.py", WORKERS / "prepare" / "fingerprint.py"
 
 Prepared = tuple[DataSpec | None, str | None]
 
@@ -116,27 +114,12 @@ def _response_template(processing: DataProcessing, form: str, argument: str | No
 
 
 def _fingerprint(path: Path, suite: Suite) -> str:
-    """Return a digest over the content of a file. For a large file, the digest covers only its size, beginning and end."""
-    digest = hashlib.sha256()
+    """Return a digest over the content of a file or folder, as the preparation makes it again after reading."""
     try:
-        for file in _files(path):
-            size = file.stat().st_size
-            digest.update(f"{file.relative_to(path) if file != path else ''}:{size}:".encode(errors="surrogateescape"))
-            for piece in content.pieces(file, size):
-                digest.update(piece)
-    except (OSError, reading.Unreadable) as error:
+        return str(worker_functions(FINGERPRINT_FILE)["fingerprint"](str(path)))
+    except OSError as error:
         message = f"dataset_name: {path} cannot be read: {reading.reason(error)}"
         raise ConfigError([suite.document.problem(("data_processing", "dataset_name"), message)]) from None
-    return digest.hexdigest()[:16]
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    files = list(islice((file for file in path.rglob("*") if file.is_file()), MAX_FILES + 1))
-    if len(files) > MAX_FILES:
-        raise OSError(f"the folder contains more than {MAX_FILES:,} files; name a file or a smaller folder")
-    return sorted(files)
 
 
 @cache
@@ -159,19 +142,20 @@ def data_path(spec: DataSpec, cache: Path) -> str:
 
 
 @cache
-def _configs() -> dict[str, Any]:
-    return runpy.run_path(str(CONFIGS_FILE))
+def worker_functions(file: Path) -> dict[str, Any]:
+    """Return the functions and constants of a module of `workers/` that imports only the standard library."""
+    return runpy.run_path(str(file))
 
 
 def published_models() -> Mapping[str, Mapping[str, Any]]:
     """Return the configurations of the models named `config:NAME`, by their names."""
-    configs: Mapping[str, Mapping[str, Any]] = _configs()["CONFIGS"]
+    configs: Mapping[str, Mapping[str, Any]] = worker_functions(CONFIGS_FILE)["CONFIGS"]
     return configs
 
 
 def hub_model(name: str) -> Mapping[str, Any] | None:
     """Return the sizes in the configuration of a well-known hub model, or None for any other name."""
-    known = _configs()["HUB_NAMES"].get(name.replace("-Instruct", "").replace("-chat", ""))
+    known = worker_functions(CONFIGS_FILE)["HUB_NAMES"].get(name.replace("-Instruct", "").replace("-chat", ""))
     return None if known is None else published_models()[known]
 
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import shutil
 import stat
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ from orchestrator.machine import process
 from orchestrator.machine.environments.containers import in_container
 from orchestrator.machine.environments.containers.command import PYXIS
 from orchestrator.measure.failures import log_tail
+from orchestrator.plan.data import worker_functions
 from orchestrator.records import Command, Experiment
 
 WORKER, FOLDERS = WORKERS / "prepare" / "prepare.py", WORKERS / "prepare" / "folders.py"
@@ -106,11 +105,8 @@ def _described(file: Path) -> Mapping[str, Any]:
     """Return the size of a file and a digest of its parts, as the worker wrote them."""
     if stat.S_ISFIFO(file.stat().st_mode):  # the worker's function would wait for a pipe
         raise FileNotFoundError(file)
-    found: Mapping[str, Any] = _functions_of(FOLDERS)["described"](str(file))
+    found: Mapping[str, Any] = worker_functions(FOLDERS)["described"](str(file))
     return found
-
-
-_functions_of = cache(lambda path: runpy.run_path(str(path)))
 
 
 def _discard(folder: Path, damaged: str) -> None:

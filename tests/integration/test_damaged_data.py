@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from factories.results import experiment
+from fingerprint import fingerprint
 
 from orchestrator.files import writing
 from orchestrator.records import DataSpec, Experiment
@@ -18,11 +19,17 @@ from orchestrator.run.data_preparation import damage, prepare_data, why_missing
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    """An experiment whose data was prepared in a cache of this test."""
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of this test."""
     monkeypatch.setenv("TUNEBENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def one(cached: Path) -> Experiment:
+    """An experiment whose data was prepared in a cache of this test."""
     data = DataSpec(source="builtin:synthetic", form="tokens", samples=20, max_length=8)
-    made = experiment(model="m", data=data, data_path=str(tmp_path / "cache" / "data" / "synthetic-1"))
+    made = experiment(model="m", data=data, data_path=str(cached / "data" / "synthetic-1"))
     assert prepare_data([made]) == () and why_missing(made) is None
     return made
 
@@ -97,3 +104,20 @@ def test_data_that_cannot_be_read_is_not_taken_for_damaged(one: Experiment) -> N
     (folder(one) / "tokens.npz").mkdir()
     (failed,) = prepare_data([one])
     assert failed == f"{folder(one) / 'tokens.npz'}: cannot be read: Is a directory" == why_missing(one)
+
+
+def test_data_that_changes_after_the_plan_is_refused_and_not_kept(tmp_path: Path, cached: Path) -> None:
+    rows = tmp_path / "d.jsonl"
+    planned, other = (
+        "".join(f'{{"instruction": "{word}", "output": "{word}"}}\n' for word in words) for words in ("ab", "c")
+    )
+    rows.write_text(planned)
+    data = DataSpec(source=str(rows), form="text", formatting="instruct", fingerprint=fingerprint(str(rows)))
+    one = experiment(model="m", data=data, data_path=str(cached / "data" / "d-1"))
+    rows.write_text(other)
+    (failed,) = prepare_data([one])
+    assert f"'{rows}' changed after the plan was made; run the same command again" in failed
+    assert sorted(path.name for path in folder(one).parent.iterdir()) == ["d-1.log", "d-1.spec.json"]
+    rows.write_text(planned)
+    assert prepare_data([one]) == ()
+    assert len((folder(one) / "train.json").read_text().splitlines()) == 2

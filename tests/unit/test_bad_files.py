@@ -18,6 +18,7 @@ import yaml
 from orchestrator.errors import ConfigError
 from orchestrator.machine.provenance import Machine
 from orchestrator.plan.config import load_suite
+from orchestrator.plan.data import FINGERPRINT_FILE, worker_functions
 from orchestrator.plan.expand import expand
 from orchestrator.plan.selection import Selection
 
@@ -145,6 +146,6 @@ def test_mistakes_of_all_files_are_said_together(tmp_path: Path, golden: Golden)
 def test_a_folder_of_data_that_is_a_disk_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
-    monkeypatch.setattr("orchestrator.plan.data.MAX_FILES", 2)
+    monkeypatch.setitem(worker_functions(FINGERPRINT_FILE)["fingerprint"].__globals__, "MAX_FILES", 2)
     content = (RIGHT / "scenarios.yaml").read_bytes() + b"data_processing:\n  dataset_name: .\n"
     golden("errors/generated/data-folder.txt", said_of(folder_with(tmp_path, kind="scenarios", content=content)))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from orchestrator.errors import ConfigError
 from orchestrator.files.cache import cache_folder
 from orchestrator.plan.config import load_suite
-from orchestrator.plan.data import data_path
+from orchestrator.plan.data import FINGERPRINT_FILE, data_path, worker_functions
 from orchestrator.plan.identity.experiment_id import Digester, accelerate_settings, readable_part
 from orchestrator.records import DataSpec, Experiment, Framework, Measure
 
@@ -227,7 +227,7 @@ def test_a_folder_is_its_files_with_their_names(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_its_size_beginning_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.files.content.WHOLE_FILE_BYTES", 4)
+    monkeypatch.setitem(worker_functions(FINGERPRINT_FILE)["fingerprint"].__globals__, "WHOLE_FILE_BYTES", 4)
     file = tmp_path / "rows.jsonl"
     file.write_bytes(b"0" * 2_000_000)
     first = with_data(tmp_path, dataset_name="rows.jsonl").id

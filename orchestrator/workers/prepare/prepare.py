@@ -21,12 +21,13 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH leaves the script's folder out
 
+from fingerprint import fingerprint
 from folders import described, files_below, make_folder
 from formatting import (
     IGNORED,
@@ -69,6 +70,7 @@ def write(spec: Spec, folder: str) -> None:
         rows = part_of_train(list(synthetic(spec)), spec.split, spec.source)
     else:
         source_rows = load_rows(spec.source, spec.split)[: spec.samples]
+        require_unchanged(spec.source, spec.fingerprint)
         tokenizer = find_tokenizer(spec) if spec.wants_tokens or spec.chat_template else None
         rows = already_tokenized(source_rows, spec)
         special = tokenizer.special_tokens if tokenizer else {}
@@ -79,6 +81,16 @@ def write(spec: Spec, folder: str) -> None:
         rows = rows or learnable(samples, spec, tokenizer)
         facts = write_tokens(rows, folder) if spec.form == "tokens" else write_lines(map(as_line, rows), folder)
     write_manifest(spec, folder, facts, tokenizer)
+
+
+def require_unchanged(path: str, planned: Optional[str]) -> None:
+    """Raise PreparationError if a path's fingerprint is not the planned one. None was planned for what is not on this machine."""
+    try:
+        unchanged = planned is None or fingerprint(path) == planned
+    except OSError:
+        unchanged = False
+    if not unchanged:
+        raise PreparationError(f"{path!r} changed after the plan was made; run the same command again.")
 
 
 def find_tokenizer(spec: Spec) -> Any:
