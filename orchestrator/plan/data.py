@@ -3,7 +3,8 @@
 This module reads local files and writes nothing. A relative path is searched next to the scenario file, then in the working folder.
 The path that is found is made absolute, because each run has its own working folder.
 
-The path of prepared data contains a digest of the content, template, tokenizer and length. Experiments and campaigns with the same
+The path of prepared data contains a digest of the content, template, tokenizer and length. The tokenizer of a local model counts by
+its content, and another tokenizer by its model's name. Experiments and campaigns with the same
 digest share one copy in the cache (`$TUNEBENCH_CACHE`, else the user's cache folder). `workers/prepare` writes the copy.
 """
 
@@ -15,6 +16,7 @@ import os
 import re
 import runpy
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -83,7 +85,7 @@ def _spec(
         raise ConfigError([suite.document.problem(("data_processing", "dataset_name"), message)])
     local = None if source in BUILT_IN else find_local(source, suite.document.file.parent)
     synthetic = source == SYNTHETIC
-    tokens = form == "tokens" or processing.tokenize
+    tokenizer = model if form == "tokens" or processing.tokenize or processing.chat_template else None
     return DataSpec(
         source=str(local) if local else source,
         form=form,
@@ -95,11 +97,12 @@ def _spec(
         text_field=processing.dataset_text_field,
         response_field=response_field or processing.response_field,
         response_template=_response_template(processing, form, template),
-        tokenizer=model if tokens or processing.chat_template else None,
+        tokenizer=tokenizer,
         max_length=int(max_length) if synthetic and max_length and max_length.isdecimal() else None,
         samples=processing.samples if synthetic else None,
         seed=processing.seed if synthetic else 0,
         fingerprint=_fingerprint(local, suite) if local else None,
+        tokenizer_fingerprint=_tokenizer_fingerprint(tokenizer) if tokenizer else None,
     )
 
 
@@ -122,10 +125,21 @@ def _fingerprint(path: Path, suite: Suite) -> str:
         raise ConfigError([suite.document.problem(("data_processing", "dataset_name"), message)]) from None
 
 
+def _tokenizer_fingerprint(model: str) -> str | None:
+    with suppress(OSError):  # the preparation of the data names a file that cannot be read
+        found: str | None = worker_functions(FINGERPRINT_FILE)["tokenizer_fingerprint"](model)
+        return found
+    return None
+
+
 @cache
 def data_identity(spec: DataSpec) -> dict[str, Any]:
-    """Return the fields that identify the data. A local file is identified by its content, and other data by its name."""
-    return {name: value for name, value in asdict(spec).items() if name != "source" or spec.fingerprint is None}
+    """Return the fields that identify the data in an experiment's id.
+
+    A local file is identified by its content, and other data by its name. A model is identified by its name or path.
+    """
+    left_out = {"tokenizer_fingerprint"} if spec.fingerprint is None else {"tokenizer_fingerprint", "source"}
+    return {name: value for name, value in asdict(spec).items() if name not in left_out}
 
 
 def data_path(spec: DataSpec, cache: Path) -> str:
@@ -136,7 +150,10 @@ def data_path(spec: DataSpec, cache: Path) -> str:
     if not is_utf8(str(cache)):
         message = "the path of prepared data is not UTF-8; set TUNEBENCH_CACHE to another folder"
         raise PreparationError(f"{with_bytes(str(cache))}: {message}")
-    digest = hashlib.sha256(json.dumps(data_identity(spec), sort_keys=True).encode()).hexdigest()[:16]
+    identity = data_identity(spec)
+    if spec.tokenizer_fingerprint is not None:  # the paths of other data must not change
+        identity = {**identity, "tokenizer_fingerprint": spec.tokenizer_fingerprint}
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.source.rstrip("/").rsplit("/", 1)[-1]).strip("-.")[:40] or "data"
     return str(cache / "data" / f"{name}-{digest}")
 

@@ -99,7 +99,8 @@ class DataSpec:
 
     `source` is `builtin:…`, a local file or folder, or a hub name. `tokenizer` names the model that provides the tokenizer (None:
     the text is the same for all models). `form` is `tokens` for the built-in trainer, `text` for other trainers. `fingerprint` is
-    computed from the content of a local source, so that an edited file is prepared anew.
+    computed from the content of a local source, so that an edited file is prepared anew. `tokenizer_fingerprint` is computed from
+    the tokenizer of a local model. The path of the prepared data depends on it; the experiment's id does not.
     """
 
     source: str
@@ -118,6 +119,7 @@ class DataSpec:
     samples: int | None = None
     seed: int = 0
     fingerprint: str | None = None
+    tokenizer_fingerprint: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

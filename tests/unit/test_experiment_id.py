@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import string
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +238,25 @@ def test_a_large_file_is_its_size_beginning_and_end(tmp_path: Path, monkeypatch:
         changed[position] = ord("1")
         file.write_bytes(changed)
         assert (with_data(tmp_path, dataset_name="rows.jsonl").id != first) is differs
+
+
+def test_another_tokenizer_in_a_model_s_folder_is_other_prepared_data_and_the_same_experiment(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    os.mkfifo(model / "model.safetensors")  # weights are not opened
+    plan = partial(with_data, tmp_path, arguments={"model_name_or_path": str(model)})
+    none = plan()
+    assert none.data is not None and none.data.tokenizer_fingerprint is None
+    paths = [none.data_path]
+    for name in ("tokenizer.json", "tokenizer.json", "special_tokens_map.json", "vocab.txt", "chat_template.jinja"):
+        (model / name).write_text(f"{name} {len(paths)}")
+        one = plan()
+        paths.append(one.data_path)
+        assert one.id == none.id
+    assert len(set(paths)) == 6
+    (model / "README.md").write_text("a tokenizer is not loaded from this file")
+    assert plan().data_path == paths[-1]
 
 
 def test_data_that_may_not_be_read_is_said_with_its_place(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fingerprint import tokenizer_fingerprint
 from formatting import Spec
 from prepare import already_tokenized
 from sources import PreparationError, load_rows, part
@@ -100,6 +101,15 @@ def test_the_trained_tokenizer_loads_in_transformers(docs: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(docs / "made/tokenizer")
     assert (tokenizer.eos_token, tokenizer.pad_token) == ("</s>", "<pad>")
     assert tokenizer.decode(tokenizer("naïve 你好\n", add_special_tokens=False)["input_ids"]) == "naïve 你好\n"
+
+
+def test_a_tokenizer_that_changed_after_the_plan_is_refused(docs: Path, tmp_path: Path) -> None:
+    fields = {"source": "builtin:stdlib-docs", "split": "train[:10]", "tokenizer": str(docs / "made/tokenizer")}
+    code, last = end(start(tmp_path, **fields, tokenizer_fingerprint="0" * 16))
+    assert (code, "tokenizer' changed after the plan was made; run the same command again" in last) == (1, True)
+    assert not (tmp_path / "made").exists()
+    planned = tokenizer_fingerprint(fields["tokenizer"])
+    assert planned is not None and end(start(tmp_path, **fields, tokenizer_fingerprint=planned)) == (0, "")
 
 
 def test_what_exists_is_not_made_again(docs: Path) -> None:

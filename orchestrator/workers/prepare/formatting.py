@@ -60,6 +60,7 @@ class Spec:
     samples: Optional[int] = None
     seed: int = 0
     fingerprint: Optional[str] = None
+    tokenizer_fingerprint: Optional[str] = None
 
     @property
     def wants_tokens(self) -> bool:

@@ -20,14 +20,14 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH leaves the script's folder out
 
-from fingerprint import fingerprint
+from fingerprint import fingerprint, tokenizer_fingerprint
 from folders import described, files_below, make_folder
 from formatting import (
     IGNORED,
@@ -70,7 +70,7 @@ def write(spec: Spec, folder: str) -> None:
         rows = part_of_train(list(synthetic(spec)), spec.split, spec.source)
     else:
         source_rows = load_rows(spec.source, spec.split)[: spec.samples]
-        require_unchanged(spec.source, spec.fingerprint)
+        require_unchanged(spec.source, spec.fingerprint, fingerprint)
         tokenizer = find_tokenizer(spec) if spec.wants_tokens or spec.chat_template else None
         rows = already_tokenized(source_rows, spec)
         special = tokenizer.special_tokens if tokenizer else {}
@@ -83,10 +83,10 @@ def write(spec: Spec, folder: str) -> None:
     write_manifest(spec, folder, facts, tokenizer)
 
 
-def require_unchanged(path: str, planned: Optional[str]) -> None:
-    """Raise PreparationError if a path's fingerprint is not the planned one. None was planned for what is not on this machine."""
+def require_unchanged(path: str, planned: Optional[str], digest: Callable[[str], Optional[str]]) -> None:
+    """Raise PreparationError if the digest of a path is not the planned one. None was planned for what is not on this machine."""
     try:
-        unchanged = planned is None or fingerprint(path) == planned
+        unchanged = planned is None or digest(path) == planned
     except OSError:
         unchanged = False
     if not unchanged:
@@ -97,7 +97,9 @@ def find_tokenizer(spec: Spec) -> Any:
     from tokenizing import load_tokenizer
 
     cache = os.path.dirname(os.path.abspath(spec.path))
-    return load_tokenizer(spec.tokenizer, vocab_size=spec.vocab_size, cache=cache)
+    tokenizer = load_tokenizer(spec.tokenizer, vocab_size=spec.vocab_size, cache=cache)
+    require_unchanged(spec.tokenizer or "", spec.tokenizer_fingerprint, tokenizer_fingerprint)
+    return tokenizer
 
 
 def already_tokenized(rows: Sequence[dict[str, Any]], spec: Spec) -> list[Tokenized]:

@@ -14,17 +14,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Optional, Tuple
 
+from fingerprint import has_tokenizer
 from folders import make_folder
 from formatting import PreparationError
 
 VOCABULARY = 4096
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "vocab.json",
-)  # a folder with one of them has a tokenizer
 Encoded = Tuple[Sequence[int], Sequence[int]]
 
 
@@ -76,11 +71,7 @@ def load_tokenizer(name: Optional[str], *, vocab_size: Optional[int], cache: str
 
     Return the trained tokenizer if the name is None, a `config:` model, or a folder without tokenizer.
     """
-    if (
-        name is None
-        or name.startswith("config:")
-        or (os.path.isdir(name) and not any(os.path.isfile(os.path.join(name, file)) for file in FILES))
-    ):
+    if name is None or name.startswith("config:") or (os.path.isdir(name) and not has_tokenizer(name)):
         return trained(min(vocab_size or VOCABULARY, VOCABULARY), cache)
     try:
         from transformers import AutoTokenizer
