@@ -8,11 +8,15 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from fingerprint import tokenizer_fingerprint
 from formatting import Spec
@@ -145,6 +149,21 @@ def test_it_finds_its_modules_where_python_leaves_out_the_script_s_folder(
     fields = {"source": "builtin:synthetic", "max_length": 16, "samples": 5, "vocab_size": 100, "split": "train[:2]"}
     assert end(start(tmp_path, **fields)) == (0, "")
     assert len(np.load(tmp_path / "made/tokens.npz")["offsets"]) == 3, "two rows: the split counts"
+
+
+def test_it_ends_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "spec.json")  # the worker waits for its specification for ever
+    code = f"import subprocess, sys; subprocess.run([sys.executable, {str(WORKER)!r}, 'spec.json'])"
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=tmp_path)
+    started = (psutil.Process(parent.pid).children() for _ in iter(lambda: time.sleep(0.05), 1))
+    worker = next(filter(None, started))[0]
+    time.sleep(1)
+    parent.kill()
+    try:
+        parent.communicate(timeout=20)  # until the worker has closed its side of the pipe, too
+    finally:
+        with suppress(psutil.Error):
+            worker.kill()
 
 
 def test_the_log_of_a_preparation_has_no_secret(tmp_path: Path) -> None:
@@ -296,6 +315,21 @@ def test_a_folder_holds_splits_by_name(tmp_path: Path) -> None:
     assert load_rows(str(tmp_path), "test") == [ROWS[2]]
     with pytest.raises(PreparationError, match="for the split 'validation'"):
         load_rows(str(tmp_path), "validation")
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to("gone")]
+)
+def test_a_folder_with_a_pipe_or_a_device_is_refused_and_never_read(
+    make: Callable[[Path], None], saved: bool, tmp_path: Path
+) -> None:
+    if saved:
+        (tmp_path / "dataset_info.json").write_text("{}")
+    (tmp_path / "train-0.jsonl").write_text(json.dumps(ROWS[0]))
+    make(tmp_path / "train-1.jsonl")
+    with pytest.raises(PreparationError, match=r"train-1.jsonl' is not a file that can be read; remove it from"):
+        load_rows(str(tmp_path), None)
 
 
 def test_parquet_goes_through_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ import json
 import os
 import platform
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
@@ -216,7 +218,15 @@ def installed(*names: str) -> dict[str, str]:
     return versions
 
 
+def end_with(parent: int) -> None:
+    """End this process when its parent has ended, because then a hanging preparation cannot be stopped with Ctrl-C."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
 def main(argv: Sequence[str]) -> int:
+    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     try:
         if len(argv) != 1:
             raise PreparationError("give one file, SPEC.json, that says what to prepare.")

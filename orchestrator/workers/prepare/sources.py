@@ -12,6 +12,7 @@ import os
 import re
 from typing import Any, Optional
 
+from folders import files_below
 from formatting import PreparationError, Row
 
 SPLIT = re.compile(r"^(?P<name>[\w.-]+)(\[(?P<start>-?\d{1,18}%?)?:(?P<stop>-?\d{1,18}%?)?\])?$")
@@ -24,6 +25,8 @@ def load_rows(source: str, split: Optional[str]) -> list[Row]:
     if source.startswith("builtin:"):
         return part_of_train(builtin(source), split, source)
     if any(os.path.isfile(os.path.join(source, name)) for name in ("dataset_info.json", "dataset_dict.json")):
+        for name in files_below(source):
+            require_file(os.path.join(source, name))
         return part(through_datasets(source, "load_from_disk", split), split, source)
     if os.path.exists(source):
         return part([row for path in files_of(source, split) for row in read_file(path)], split, source)
@@ -101,7 +104,14 @@ def files_of(source: str, split: Optional[str]) -> list[str]:
     return [os.path.join(source, file) for file in chosen]
 
 
+def require_file(path: str) -> None:
+    """Raise PreparationError for a pipe or a device: reading it may never end. The plan has refused a source that is one itself."""
+    if not os.path.isfile(path):
+        raise PreparationError(f"{path!r} is not a file that can be read; remove it from the folder.")
+
+
 def read_file(path: str) -> list[Row]:
+    require_file(path)
     if path.endswith(".parquet"):
         return through_datasets("parquet", "load_dataset", "train", data_files=path)
     if not path.endswith(JSON_ENDINGS):
