@@ -151,12 +151,12 @@ def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str
     number = signals.SIGKILL if child.exit_code == 137 else child.signal
     if number is not None and number not in _ENDING:
         who = "it" if child.rank is None else f"rank {child.rank}"
-        return "killed", f"{who} was ended by {_signal_name(number)}"
+        return "killed", f"{who} was ended by {signal_name(number)}"
     kind, line = _log_error(log)
     if errors and (errors[0][0] != "unknown" or kind is None):
         return errors[0]
     if number is not None:
-        return kind or "killed", line or f"it was ended by {_signal_name(number)}"
+        return kind or "killed", line or f"it was ended by {signal_name(number)}"
     if kind is None:
         launcher_itself = not workers and _LAUNCHER.search(log) and not _CHILD_FAILED.search(log)
         kind = "launcher" if launcher_itself else "unknown"
@@ -192,7 +192,8 @@ def _log_error(log: str) -> tuple[str | None, str | None]:
     return errors[0]
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return the name of a signal, such as SIGKILL."""
     try:
         return signals.Signals(number).name
     except ValueError:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import stat
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,13 @@ from orchestrator.files.redaction import redact, redact_file
 from orchestrator.machine import process
 from orchestrator.machine.environments.containers import in_container
 from orchestrator.machine.environments.containers.command import PYXIS
-from orchestrator.measure.failures import log_tail
+from orchestrator.measure.failures import log_tail, signal_name
 from orchestrator.plan.data import worker_functions
 from orchestrator.records import Command, Experiment
 
 WORKER, FOLDERS = WORKERS / "prepare" / "prepare.py", WORKERS / "prepare" / "folders.py"
 _ERROR = "error: "
+_KILLED_IN_CONTAINER = 128 + signal.SIGKILL
 _LOG_BYTES = 256 * 1024
 _LONGEST_CAUSE = 600
 
@@ -167,6 +170,11 @@ def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
     redact_file(log, limit=reading.LOG_BYTES)  # a library may print an address that contains a password
     if outcome.cancelled:
         raise KeyboardInterrupt
+    killed = signal.SIGKILL if outcome.exit_code == _KILLED_IN_CONTAINER else outcome.signal
+    if killed is not None:  # the log has the cause, because runs without their data read it there
+        memory = "; perhaps the memory was too small" if killed == signal.SIGKILL else ""
+        with suppress(OSError):  # a full disk
+            writing.append(log, f"\n{_ERROR}it was ended by {signal_name(killed)}{memory}\n")
     if outcome.exit_code != 0 or not folder.exists():
         raise PreparationError(_sentence(experiment, log, started))
 

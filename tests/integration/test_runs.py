@@ -406,6 +406,22 @@ def test_data_is_prepared_once(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "cache" / "data" / "x-1.spec.json").read_text())["form"] == "text"
 
 
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "it was ended by SIGKILL; perhaps the memory was too small (log: "),
+        ("sys.exit(137)", "it was ended by SIGKILL; perhaps the memory was too small (log: "),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "it was ended by SIGSEGV (log: "),
+    ],
+)
+def test_a_killed_preparation_names_the_signal_and_not_the_warning_of_a_library(tmp_path, monkeypatch, end, said):
+    code = f"import os, signal, sys\nprint('FutureWarning: old', end='', file=sys.stderr, flush=True)\n{end}"
+    one = prepared(tmp_path, monkeypatch, code)
+    (failed,) = prepare_data([one])
+    assert f"builtin:x could not be prepared: {said}" in failed
+    assert why_missing(one) == failed
+
+
 def test_a_cache_that_cannot_be_written_is_told_in_the_record(tmp_path, monkeypatch):
     one = prepared(tmp_path, monkeypatch, "")
     assert str(why_missing(one)).endswith(f"there is no {one.data_path}")
