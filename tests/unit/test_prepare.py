@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import pytest
 from fingerprint import tokenizer_fingerprint
+from folders import make_folder
 from formatting import Spec
 from prepare import already_tokenized
 from sources import PreparationError, load_rows, part
@@ -164,6 +165,28 @@ def test_it_ends_when_the_process_that_started_it_is_killed(tmp_path: Path) -> N
     finally:
         with suppress(psutil.Error):
             worker.kill()
+
+
+def test_folders_that_killed_processes_left_are_removed_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+    code = "import folders; folders.make_folder('made', lambda aside: input(print(aside, flush=True)))"
+    pipe, at = subprocess.PIPE, {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(WORKER.parent)}}
+    killed, living = (
+        subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True, **at) for _ in "ab"
+    )
+    try:
+        left, kept = (Path((process.stdout or sys.stdin).readline().strip()) for process in (killed, living))
+        killed.kill()
+        killed.communicate()
+        users = tmp_path / ".made.backup.12345678"
+        users.mkdir()
+        assert left.is_dir() and kept.is_dir()
+        assert make_folder(str(tmp_path / "another"), lambda aside: Path(aside, "a").touch())
+        assert sorted(tmp_path.iterdir()) == sorted([kept, users, tmp_path / "another"])
+        living.communicate("\n", timeout=20)
+        assert sorted(tmp_path.iterdir()) == sorted([users, tmp_path / "another", tmp_path / "made"])
+    finally:
+        living.kill()
+        living.communicate()
 
 
 def test_the_log_of_a_preparation_has_no_secret(tmp_path: Path) -> None:

@@ -1,16 +1,24 @@
 """Makes folders that appear complete or not at all: each is filled under a temporary name, synced to the disk, and renamed.
 
 Two processes may make the same folder at once. The process that renames first wins, and the copy of the second process is
-deleted. `described` says what is in a file, so that damage can be found later. The orchestrator runs this file to use `described`.
+deleted. A killed process leaves its temporary folder, and the next process removes it. `described` says what is in a file, so that
+damage can be found later. The orchestrator runs this file to use `described`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
+import re
 import shutil
+import socket
+import stat
 import tempfile
-from typing import Any, Callable
+from typing import Any, Callable, Optional
+
+MODE = 0o755  # mkdtemp's 0700 would hide shared data from other users
 
 # `described` reads this number of parts of this size. They cover all of a file of up to 1 MiB.
 PARTS, PART_BYTES = 64, 16 * 1024
@@ -23,9 +31,12 @@ def make_folder(path: str, fill: Callable[[str], None]) -> bool:
         return False
     parent, name = os.path.split(path)
     os.makedirs(parent, exist_ok=True)
-    aside = tempfile.mkdtemp(prefix=f".{name}.", dir=parent)
+    remove_leftovers(parent)
+    aside = tempfile.mkdtemp(prefix=f".{name}{mark()}", dir=parent)
+    lock = None
     try:
-        os.chmod(aside, 0o755)  # mkdtemp's 0700 would hide shared data from other users
+        lock = locked(aside)
+        os.chmod(aside, MODE)  # only after the lock, so that `remove_leftovers` spares a folder that is not locked yet
         fill(aside)
         sync(aside)
         os.rename(aside, path)
@@ -36,6 +47,36 @@ def make_folder(path: str, fill: Callable[[str], None]) -> bool:
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def mark() -> str:
+    """Return a part of the temporary names of this host. On some network disks, a host does not see the locks of other hosts."""
+    return f".{re.sub('[^A-Za-z0-9-]+', '-', socket.gethostname())}."
+
+
+def locked(folder: str) -> Optional[int]:
+    """Lock a folder until this process ends or closes the returned descriptor. Return None if it is locked or cannot be locked."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+    except OSError:
+        os.close(descriptor)
+        return None
+
+
+def remove_leftovers(parent: str) -> None:
+    """Remove the temporary folders of killed processes of this host. A living process holds the lock of its folder."""
+    ours = re.compile(rf"\..+{re.escape(mark())}[a-z0-9_]{{8}}")  # mkdtemp adds the eight characters
+    for name in filter(ours.fullmatch, os.listdir(parent)):
+        folder = os.path.join(parent, name)
+        with contextlib.suppress(OSError):  # another process may be removing it
+            lock = locked(folder) if stat.S_IMODE(os.lstat(folder).st_mode) == MODE else None
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
 
 
 def sync(folder: str) -> None:

@@ -222,6 +222,7 @@ def end_with(parent: int) -> None:
     """End this process when its parent has ended, because then a hanging preparation cannot be stopped with Ctrl-C."""
     while os.getppid() == parent:
         time.sleep(1)
+    print("error: it was ended, because the process that had started it was killed.", file=sys.stderr, flush=True)
     os._exit(1)
 
 
