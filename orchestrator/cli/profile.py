@@ -22,8 +22,9 @@ def profile(
     ],
     results: options.Results = options.RESULTS,
     rank: Annotated[int, Option(min=0, help="Rank of the process whose trace is read.")] = 0,
-    memory: Annotated[
-        bool, Option("--memory", help="Show what holds the GPU's memory at its peak, from the monitor memory_snapshot.")
+    snapshot: Annotated[
+        bool,
+        Option("--snapshot", help="Show what holds the GPU's memory at its peak, from the monitor memory_snapshot."),
     ] = False,
 ) -> None:
     """Show which kernels a step's time goes to, from traces of the monitor torch_profiler, or compare two profiles."""
@@ -34,7 +35,7 @@ def profile(
 
     if len(sides) > 2:
         raise SelectionError(f"{len(sides)} profiles were named; name one, or two to compare")
-    if memory:
+    if snapshot:
         for word in sides:
             path = trace_of(word, results=results, rank=rank, kind=SNAPSHOT)
             out().print(view.of_memory(snapshots.read(path), title=str(path)))

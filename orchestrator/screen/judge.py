@@ -1,8 +1,9 @@
 """Find the figures that are off: among similar GPUs or links of this machine, and against its earlier screens. Pure.
 
 With five values or more, a value is off if its robust z is above 5 and it differs from the median by more than 3 %. With fewer
-values, it is off if it is more than 3 % worse than the best of them, or than the median of earlier screens. In all cases, even the
-best of its five samples must be worse than the reference, so a figure that fluctuates is not off.
+values, it is off if it is more than 3 % worse than the best of them, or than the median of earlier screens. For figures with the
+host's time in them, it is 15 % instead. In all cases, even the best of its five samples must be worse than the reference, so a
+figure that fluctuates is not off.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from statistics import median
 
 from orchestrator.screen.figures import CPU, KINDS, OF_ALL, Figure, Off, Screen
 
-LEAST_GROUP, LARGEST_Z, LARGEST_SHARE = 5, 5.0, 0.03
+LEAST_GROUP, LARGEST_Z = 5, 5.0
 # The median of absolute deviations, times this, is the standard deviation of a normal distribution.
 TO_DEVIATION = 1.4826
 # Figures of earlier screens with other versions of these differ for another reason.
@@ -43,12 +44,12 @@ def share(name: str, value: float, reference: float) -> float:
 def differs(name: str, samples: Sequence[float], reference: float) -> float:
     """Return how much better (above 0) or worse the samples are than a reference, as a share.
 
-    Return 0 if the share is 3 % or less, or if there are samples on both sides of the reference.
+    Return 0 if the share is too small for this figure, or if there are samples on both sides of the reference.
     """
     found = share(name, median(samples), reference)
     shares = [share(name, sample, reference) for sample in samples]
     is_clear = max(shares) < 0 or min(shares) > 0
-    return found if abs(found) > LARGEST_SHARE and is_clear else 0.0
+    return found if abs(found) > KINDS[name].least_share and is_clear else 0.0
 
 
 def off(screen: Screen, before: History) -> tuple[Off, ...]:

@@ -58,7 +58,7 @@ def test_the_difference_of_two_traces_is_in_kernels(profiled: Campaign) -> None:
 
 def test_the_memory_at_the_peak_is_what_torch_says(profiled: Campaign) -> None:
     found = read(profiled.run_dir("eager") / "profile/rank0-memory.pickle")
-    said = tunebench(profiled.folder, "profile", "eager", "--memory")
+    said = tunebench(profiled.folder, "profile", "eager", "--snapshot")
     print(said.out)
     assert found.peak_bytes == sum(held.bytes for held in found.held.values())
     assert found.held[BEFORE].bytes > 4 * 2**27, "the weights and the optimizer's state"

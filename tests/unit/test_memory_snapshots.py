@@ -140,7 +140,7 @@ def test_the_command_shows_the_memory(in_process: Call, tmp_path: Path, monkeypa
     monkeypatch.setenv("COLUMNS", "120")
     (tmp_path / "profile").mkdir()
     history(tmp_path / "profile", [asked(100, 3 * 2**30, MODEL)], {0: 2**30, 100: 3 * 2**30})
-    code, out, _ = in_process("profile", str(tmp_path / "profile"), "--memory")
+    code, out, _ = in_process("profile", str(tmp_path / "profile"), "--snapshot")
     assert code == 0
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines[1:] == [

@@ -1,7 +1,8 @@
 """Compare the machines of two sides by their screens (`run --screen`), before the verdicts on experiments. Pure.
 
 A host's figure is the median over its idle GPUs and its screens. It is compared with the same host of the base, or else with the
-median of the hosts of the base. Hosts differ if the figures differ by more than 3 %, and the samples are all on one side.
+median of the hosts of the base. Hosts differ if the figures differ by more than 3 % (15 % where the host's time counts), and the
+samples are all on one side.
 """
 
 from __future__ import annotations

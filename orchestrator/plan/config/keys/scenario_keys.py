@@ -197,7 +197,7 @@ class Scenario(Model):
     )
     monitors: Words = Field(
         (),
-        description="Monitors of the run: hf_memory, hf_memory_native, nvidia_smi, nvml, torch_profiler, memory_snapshot, or your own.",
+        description="Monitors: hf_memory, hf_memory_native, nvidia_smi, nvml, torch_profiler, memory_snapshot, or your own.",
     )
     busy_gpus: Literal["wait", "warn", "fail"] = Field(
         "wait", description="If others use the GPU: wait (one minute, then warn), warn, or fail the run."
