@@ -71,7 +71,7 @@ def read(path: Path) -> Memory:
 
 
 class _Limited:
-    """A file of which at most MOST_BYTES are read."""
+    """A file that is read up to MOST_BYTES."""
 
     def __init__(self, file: Any) -> None:
         self.file, self.left = file, MOST_BYTES

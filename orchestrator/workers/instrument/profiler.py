@@ -33,7 +33,7 @@ MOST_EVENTS = 200_000
 
 
 class Window:
-    """What is recorded of the profiled steps of one rank. `notes` says which steps they were, or why nothing was recorded."""
+    """A recording of the profiled steps of one rank. `notes` says which steps they were, or why nothing was recorded."""
 
     ending = ""
 
@@ -144,7 +144,7 @@ KINDS = {"trace": Trace, "memory": Memory}
 
 
 class Profile:
-    """All that is recorded of the profiled steps of one rank."""
+    """All recordings of the profiled steps of one rank."""
 
     def __init__(self, text: str, *, rank: int, world_size: int) -> None:
         self.asked: dict[str, Any] = json.loads(text)
@@ -174,5 +174,5 @@ class Profile:
 
     @property
     def notes(self) -> Optional[dict[str, Any]]:
-        """What each kind notes."""
+        """The notes of each kind."""
         return {kind: window.notes for kind, window in self.windows.items()} or None
