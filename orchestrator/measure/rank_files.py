@@ -19,6 +19,11 @@ Cells = dict[str, Any]
 STAGES = ("after_load", "first_step", "steady")
 # If the training waited for a core for more than this share of its time, its speed is that of a busy host.
 LONG_CORE_WAIT = 0.1
+_STAGES_OF_COMPILATION = {
+    "dynamo_s": "dynamo_compile_s",
+    "inductor_s": "inductor_compile_s",
+    "other_s": "other_compile_s",
+}
 _MEMORY_OF_A_STAGE = {
     "peak_allocated": "peak_allocated_bytes",
     "peak_reserved": "peak_reserved_bytes",
@@ -52,6 +57,7 @@ def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
     return {
         **_start_up(workers[0]),
         **_memory(workers, world_size),
+        **_compiling(workers),
         "core_wait_share": max(filter(None, map(_core_wait, workers)), default=None),
         "stopped_early": stopped.get("why"),
     }
@@ -86,6 +92,9 @@ def warnings(workers: Sequence[Worker], numbers: Cells) -> Iterator[str]:
         yield note
     if block := workers[0].get("toggle_steps"):
         yield f"the instrument was off in every other block of {block} steps (TUNEBENCH_TOGGLE_STEPS): speeds are of the others"
+    reasons = (workers[0].get("compiling") or {}).get("reasons")
+    if numbers.get("recompiled_steps") and reasons:
+        yield f"torch compiled again because of guards: {'; '.join(reasons)}"
     if retries := numbers.get("alloc_retries"):
         yield (
             f"the allocator freed its cache and tried again {retries} time(s): memory is nearly full, "
@@ -104,6 +113,19 @@ def _start_up(first: Worker) -> Cells:
         "startup_s": between("process_start", "imports_done"),
         "model_load_s": between("imports_done", "model_built"),
         "trainer_setup_s": between("model_built", "train_begin"),
+    }
+
+
+def _compiling(workers: Sequence[Worker]) -> Cells:
+    """Return the stages of compilation in the rank that took longest. Return {} if a rank's stages are not known."""
+    known = [one for worker in workers if isinstance(one := worker.get("compiling"), Mapping)]
+    if len(known) < len(workers):
+        return {}
+    stages = max(known, key=lambda one: sum(one[name] for name in _STAGES_OF_COMPILATION))
+    graphs = stages["cache_hits"] + stages["cache_misses"]
+    return {
+        **{metric: stages[name] for name, metric in _STAGES_OF_COMPILATION.items()},
+        "compile_cache_hit_share": stages["cache_hits"] / graphs if graphs else None,
     }
 
 

@@ -159,5 +159,16 @@ def test_status_and_record_name_the_steps_that_recompiled(compiled: Run) -> None
     assert numbers["recompiled_steps"] == sum("recompiled" in line for line in compiled.steps())
 
 
+def test_the_stages_of_compilation_are_timed_and_the_guards_named(compiled: Run) -> None:
+    stages = compiled.worker()["compiling"]
+    assert 0 < stages["dynamo_s"] < 60 and stages["other_s"] > 0
+    assert (stages["inductor_s"], stages["cache_hits"], stages["cache_misses"]) == (0, 0, 0), "the backend is eager"
+    reading = throughput.read(compiled.folder, [compiled.worker()], world_size=1)
+    assert {one.name: one.value for one in reading.measurements}["dynamo_compile_s"] == stages["dynamo_s"]
+    (said,) = [warning.sentence for warning in reading.warnings if "guards" in warning.sentence]
+    assert said.startswith("torch compiled again because of guards: ") and "size mismatch" in said
+
+
 def test_a_run_without_a_compiler_says_nothing_of_one(adapter: Run) -> None:
+    assert adapter.worker()["compiling"] is None
     assert not {"compiled", "recompiled", "new_width"} & {key for line in adapter.steps() for key in line}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from factories.run_folders import BEGAN, worker, write_steps, write_worker
 
-from orchestrator.measure import steps, throughput
+from orchestrator.measure import rank_files, steps, throughput
 from orchestrator.measure.steps import recompilations
 from orchestrator.measure.throughput import Reading, read
 from orchestrator.records import Caveat, CaveatKind
@@ -310,6 +310,15 @@ def test_data_without_labels_have_no_speed_in_labels(tmp_path: Path) -> None:
     found = numbers(one_rank(tmp_path, [0.1] * 40, labelled=0))
     assert found["tokens_per_s"] == pytest.approx(10_000)
     assert "labelled_tokens_per_s" not in found
+
+
+def test_the_stages_of_compilation_are_those_of_the_slowest_rank(tmp_path: Path) -> None:
+    quick = {"dynamo_s": 1.0, "inductor_s": 0.0, "other_s": 2.0, "cache_hits": 4, "cache_misses": 0, "reasons": []}
+    slow = {"dynamo_s": 0.9, "inductor_s": 20.0, "other_s": 3.0, "cache_hits": 1, "cache_misses": 3, "reasons": []}
+    found = rank_files._compiling([{"compiling": quick}, {"compiling": slow}])
+    assert [*found.values()] == [0.9, 20.0, 3.0, 0.25]
+    assert rank_files._compiling([{"compiling": slow}, {"compiling": None}]) == {}
+    assert numbers(one_rank(tmp_path, [0.1] * 40, of_worker={"compiling": quick}))["compile_cache_hit_share"] == 1
 
 
 def test_a_full_memory_is_said(tmp_path: Path) -> None:

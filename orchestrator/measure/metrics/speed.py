@@ -19,6 +19,11 @@ _time = partial(Metric, source=_STEPS, unit="s", direction=Direction.LOWER, show
 _once = partial(_time, min_effect=0.5, one_run_effect=1.0)
 _start = partial(_once, source=_STAMPS, where=Where.FILES)
 
+_COMPILATION = "torch's own times of its compilation, of the rank that took longest"
+_stage = partial(
+    _once, source=_COMPILATION, leaves_out="Other processes, such as those that Inductor starts.", where=Where.FILES
+)
+
 _share = partial(Metric, source=_STEPS, unit="share", direction=Direction.LOWER, show=Show.SHARE)
 _steps = partial(Metric, source=_STEPS, unit="steps", show=Show.COUNT)
 
@@ -163,6 +168,31 @@ SPEED = (
         leaves_out="Recompilation in the steady state: such steps are counted as spikes.",
         where=Where.TABLES | Where.COMPARED,
         order=110,
+    ),
+    _stage(
+        "dynamo_compile_s",
+        "dynamo",
+        "Time in which Dynamo traced Python code into graphs.",
+    ),
+    _stage(
+        "inductor_compile_s",
+        "inductor",
+        "Time in which Inductor compiled graphs.",
+        leaves_out="Graphs that its cache had.",
+    ),
+    _stage(
+        "other_compile_s",
+        "other compilation",
+        "The other time of compilation: AOTAutograd, other compilers, and the loading of graphs from a cache.",
+    ),
+    _share(
+        "compile_cache_hit_share",
+        "compile cache",
+        "Share of the graphs that Inductor's cache had. 0 is a cold cache and 1 a warm one.",
+        source=_COMPILATION,
+        direction=Direction.NONE,
+        leaves_out="Graphs of other compilers.",
+        where=Where.FILES,
     ),
     _steps(
         "recompiled_steps",

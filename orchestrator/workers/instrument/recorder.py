@@ -326,4 +326,5 @@ class Recorder:
             "instrument": "off" if self.off else "on", "instrument_error": meter and meter.trouble,
             "memory_tracker": self.tracker, "toggle_steps": self.toggle, "profile": self.profile and self.profile.notes,
             "undivided": meter and meter.undivided, "waits_unknown": self.waits_unknown,
+            "compiling": meter and self.compilations.stages(),
         }  # fmt: skip
