@@ -305,6 +305,16 @@ def test_contradictions_of_the_command_line_are_not_blamed_on_the_file(tmp_path:
         )
 
 
+def test_a_folder_of_configurations_without_its_list_is_named(tmp_path: Path) -> None:
+    suite(tmp_path, BASE)
+    (tmp_path / "frameworks" / "CONTENTS.yaml").unlink()
+    (tmp_path / "scenarios.yaml").write_text(BASE.replace("name: s", "name: s, framework_config: [mine]"))
+    with pytest.raises(
+        ConfigError, match=r"frameworks/ next to it has no CONTENTS\.yaml, which lists its files; write one"
+    ):
+        load_suite(tmp_path / "scenarios.yaml")
+
+
 def test_two_devices_and_two_plugin_files_contradict_each_other(tmp_path: Path) -> None:
     devices = {"eager": "device: cpu\n", "fsdp": "device: cuda\n"}
     with pytest.raises(ConfigError, match=r"device is cpu in .*eager.yaml:1 and cuda in .*fsdp.yaml:1, so"):

@@ -255,7 +255,10 @@ def _folder_not_found(suite: SuiteFile, known: Collection[str], scenarios: Path)
     """Yield a problem if a scenario names a configuration that the shipped folder does not have, and no other folder was found."""
     if any(True for scenario in suite.scenarios for _ in unknown_frameworks(scenario, known)):
         looked = f"no frameworks/ or CONTENTS.yaml was found next to it, and no {SAMPLES}/ next to it or above it"
-        yield Problem(file=scenarios, message=f"{looked}; name the folder with --frameworks FOLDER")
+        message = f"{looked}; name the folder with --frameworks FOLDER"
+        if (scenarios.parent / "frameworks").is_dir():
+            message = "frameworks/ next to it has no CONTENTS.yaml, which lists its files; write one, as docs/scenarios.md shows"
+        yield Problem(file=scenarios, message=message)
 
 
 def _stale(document: Document, suite: SuiteFile, known: Mapping[str, FrameworkSource]) -> dict[str, FrameworkSource]:
