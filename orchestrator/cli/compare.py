@@ -107,7 +107,7 @@ class CompareOptions:
 
 @takes(CompareOptions)
 def compare(options: CompareOptions) -> None:
-    """Compare two sides. Each row is faster, slower, unchanged, or inconclusive.
+    """Compare two sides. Each row is improved, regressed, same, or inconclusive.
 
     Exit codes: 0 nothing is worse, 1 something is worse, 3 a slowdown is not ruled out, 4 nothing is comparable.
     """

@@ -105,7 +105,7 @@ def rerun(
     confirm_above: options.ConfirmAbove = 8.0,
     yes: options.Yes = False,
 ) -> None:
-    """Repeat the experiments that are inconclusive in a comparison. The runs alternate between its two sides."""
+    """Repeat the inconclusive experiments of a comparison, or profile the changed ones. The runs alternate between its sides."""
     from orchestrator import executors
     from orchestrator.compare.rerun import contests, profiles, rounds
     from orchestrator.compare.view import as_json

@@ -52,4 +52,7 @@ def test_the_command_finds_the_trace(profiled: Campaign) -> None:
     assert "3 steps of " in said.out and "aten::mm" in said.out
     refused = tunebench(profiled.folder, "profile", "short")
     assert refused.code == 2
-    assert "short: no run here has a trace; write `monitors: [torch_profiler]` into the scenario" in refused.err
+    assert (
+        "short: no run here has a trace; write `monitors: [torch_profiler]` into the scenario of a training"
+        in refused.err
+    )

@@ -276,3 +276,14 @@ def test_brackets_in_a_name_are_shown(tmp_path: Path, in_process: Call) -> None:
     written(tmp_path / "a.json", [step(1, 0, 100), *(event(name, 10, 20) for name in names)])
     code, said, _ = in_process("profile", "a.json")
     assert code == 0 and all(name in said for name in names)
+
+
+def test_the_folder_beside_the_results_is_named_if_it_has_the_traces(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    with pytest.raises(OrchestratorError, match="into the scenario of a training"):
+        trace_of(str(tmp_path / "base"), results=tmp_path, rank=0)
+    run_of(tmp_path / "base.profiles", "one", "r1-t1", 0)
+    with pytest.raises(
+        OrchestratorError, match=r"`rerun --profile` wrote some into .*base\.profiles: name this folder"
+    ):
+        trace_of(str(tmp_path / "base"), results=tmp_path, rank=0)

@@ -247,3 +247,24 @@ def test_what_changed_since_the_plan_is_named(folder: Path) -> None:
     (folder / "model.py").write_text("from layers import norm\n# new\n")
     (folder / "conf" / "a.yaml").unlink()
     assert changed(one) == ("model.py", "conf/a.yaml")
+
+
+def test_the_module_of_an_operator_s_function_is_a_source(tmp_path: Path) -> None:
+    """Its folder is in PYTHONPATH, so the names of the files are relative to that folder."""
+    (tmp_path / "kernels" / "fast").mkdir(parents=True)
+    (tmp_path / "kernels" / "fast" / "__init__.py").write_text("from helper import scale\n")
+    (tmp_path / "kernels" / "helper.py").write_text("scale = 1\n")
+    arguments = {"operator": "swiglu", "shape": "8x8", "implementation": "fast:swiglu"}
+    env = {"PYTHONPATH": str(tmp_path / "kernels")}
+    own = experiment(trainer="operators", arguments=arguments, env=env)
+    known = dict(Sources().of(own))
+    assert list(known) == ["fast/__init__.py", "helper.py"]
+    filed = replace(own, sources=known)
+    assert changed(filed) == ()
+    (tmp_path / "kernels" / "helper.py").write_text("scale = 2\n")
+    assert changed(filed) == ("helper.py",)
+    edited = replace(own, sources=dict(Sources().of(own)))
+    digest = Digester(frozenset()).digest
+    assert digest(edited) != digest(filed)
+    for plain in (replace(own, arguments={**arguments, "implementation": "eager"}), replace(own, env={})):
+        assert Sources().of(plain) == {}

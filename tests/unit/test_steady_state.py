@@ -86,6 +86,14 @@ def test_evaluation_is_a_cause_and_no_spike() -> None:
     assert "evaluation or saving" in found.warnings[0]
 
 
+def test_a_profile_that_is_written_is_not_called_an_evaluation() -> None:
+    series, waits, after = noise(100), [0.0] * 100, [()] * 100
+    series[50] += 6.0
+    waits[50], after[50] = 6.0, ("profile",)  # type: ignore[call-overload]
+    (said,) = steady(series, waits_s=waits, after=after).warnings
+    assert "writing the profile" in said and "evaluation" not in said
+
+
 def test_evaluation_early_on_is_no_warm_up() -> None:
     series, waits, after = noise(60), [0.0] * 60, [()] * 60
     for step in (10, 11, 12):

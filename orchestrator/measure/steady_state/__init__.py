@@ -140,7 +140,7 @@ def _described(
     shares = {  # a wait that makes its step a spike counts only as a wait
         "waiting for data": math.fsum(waits) / total,
         "spikes": spike_share - math.fsum(waits[index - cut] for index in spikes if waits) / total,
-        "evaluation or saving": math.fsum(s - p for s, p in zip(part, plain[cut:], strict=True)) / total,
+        _between(after): math.fsum(s - p for s, p in zip(part, plain[cut:], strict=True)) / total,
     }
     interval = median_interval(part)
     return Steady(
@@ -156,6 +156,12 @@ def _described(
         spike_share=spike_share,
         warnings=(*_difference(middle, fmean(part), shares), *_coarse(ordered, middle, interval)),
     )
+
+
+def _between(after: Sequence[Sequence[str]]) -> str:
+    """Return what was done between steps: `after` has the words that mark the steps after it."""
+    done = {word for words in after for word in words}
+    return "writing the profile" if done == {"profile"} else "evaluation or saving"
 
 
 def _coarse(ordered: Sequence[float], middle: float, interval: Interval | None) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 The digests are part of the experiment's id.
 
-Only a script, a suite or a command of the user (trainers `script`, `pytest_benchmark` and `custom`) has such files:
+Only a script, a suite, a command or an operator of the user (trainers `script`, `pytest_benchmark`, `custom` and `operators`) has
+such files:
 
 - the script, and each file that a word of the command names. The name may also be in `--config=FILE`, in a list with commas, or in
   a line for a shell;
 - the files of the module that follows `-m`;
+- the module of an operator's `implementation: module:callable`, if a folder that `env:` puts into PYTHONPATH has it;
 - the Python files in a suite's folder, or a suite's file, and each `conftest.py` from the scenario file's folder down to them;
 - the modules that these Python files import from their own folder, from the scenario file's folder, or from a folder that `env:`
   puts into PYTHONPATH.
@@ -15,7 +17,8 @@ A relative name is searched in the scenario file's folder. These are not include
 target of `>` in a line for a shell. Interpreters and other programs of the system or of an environment are not included either.
 
 A file is named relative to the scenario file's folder, so that a copy of the folder has the same ids. A file in another folder
-keeps the absolute path from the command. `files/content.py` says which parts of a large file are hashed.
+keeps the absolute path from the command. An operator's files are named relative to the folder in PYTHONPATH. `files/content.py`
+says which parts of a large file are hashed.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orchestrator.files import content
-from orchestrator.plan.identity.imports import Imports, is_inside, run_as_module
+from orchestrator.plan.identity.imports import Imports, is_inside, on_path, run_as_module
 from orchestrator.records import Experiment, Script
 from orchestrator.trainers.external.custom import Custom
+from orchestrator.trainers.external.operators import own_module
 from orchestrator.trainers.external.pytest_benchmark import NAME as SUITE
 from orchestrator.trainers.instrumented import flags
 
@@ -114,9 +118,12 @@ class _Named(NamedTuple):
 
 
 def folder_of(experiment: Experiment) -> str | None:
-    """Return the folder of the scenario file if the experiment runs files of the user, else None."""
+    """Return the folder that the names of the experiment's files are relative to. Return None if it runs no files of the user."""
     own = experiment.script or experiment.custom
-    return own.folder if own is not None else None
+    if own is None:
+        module = own_module(experiment)
+        return next((home for home in _python_path(experiment) if module and on_path(home, module)), None)
+    return own.folder
 
 
 def changed(experiment: Experiment) -> tuple[str, ...]:
@@ -141,7 +148,12 @@ def listed(names: Sequence[str]) -> str:
 
 def _words(experiment: Experiment) -> Sequence[str]:
     """Return the words that may name files, with relative names as the user wrote them."""
-    script = experiment.script
+    script, module = experiment.script, own_module(experiment)
+    if module:
+        home = folder_of(experiment) or ""
+        return tuple(
+            chain.from_iterable((_PYTHON_ITSELF, os.path.relpath(file, home)) for file in on_path(home, module))
+        )
     if script is None:
         return Custom().command(experiment, _RUN_DIR)
     if experiment.trainer == SUITE:

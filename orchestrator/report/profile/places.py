@@ -77,9 +77,10 @@ def trace_of(word: str, *, results: Path, rank: int, kind: Kind = TRACE) -> Path
     folder = named if named.is_dir() else results / "experiments" / Store.resume(results).find(word)
     traces = _traces(folder, kind)
     if not traces:
-        raise SelectionError(
-            f"{word}: no run here has a {kind.noun}; write `monitors: [{kind.monitor}]` into the scenario, and run it again"
-        )
+        cure = f"write `monitors: [{kind.monitor}]` into the scenario of a training, and run it again"
+        if kind == TRACE and _traces(next_to(folder)):
+            cure = f"`rerun --profile` wrote some into {next_to(folder)}: name this folder"
+        raise SelectionError(f"{word}: no run here has a {kind.noun}; {cure}")
     experiments = {_experiment(trace): trace for trace in traces}
     if len(experiments) > 1:
         names = ", ".join([*experiments][:_MOST_NAMED])

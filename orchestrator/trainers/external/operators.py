@@ -21,6 +21,7 @@ from orchestrator.records.run_folder import path_text
 from orchestrator.trainers import instrumented
 from orchestrator.trainers.trainer import Trainer
 
+NAME = "operators"
 RESULTS = "operators.json"
 PROGRAM = str(WORKERS / "operators" / "operators.py")
 
@@ -30,6 +31,13 @@ OPERATORS = (
     *("rmsnorm", "layernorm", "rotary", "swiglu", "cross_entropy", "linear_cross_entropy", "attention"),
     *("linear", "lora_linear", "nf4_linear", "einsum", *FORWARD_ONLY),
 )
+_COMPILED = ("eager", "inductor", "thunder", "liger")
+_IMPLEMENTATIONS: Mapping[str, tuple[str, ...]] = {
+    "attention": (*_COMPILED[:3], "flash", "efficient", "math", "cudnn", "flex"),
+    "optimizer_step": ("eager", "foreach", "fused"),
+    "nf4_linear": ("eager",),
+    **dict.fromkeys(COLLECTIVES, ("eager",)),
+}
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "operator": OPERATORS,
     "dtype": ("float32", "bfloat16", "float16"),
@@ -67,7 +75,7 @@ _NUMBERS: Mapping[str, str] = {
 class Operators(Trainer):
     """Microbenchmarks of operators."""
 
-    name = "operators"
+    name = NAME
     requires: tuple[str, ...] = ("torch", "accelerate")
     result = "call_time_s"
     needs_model = False
@@ -131,6 +139,12 @@ def _busy(written: Mapping[str, Any]) -> list[Measurement]:
     return [Measurement(name="device_busy_share", value=device / call, source=RESULTS)]
 
 
+def own_module(experiment: Experiment) -> str | None:
+    """Return the module of an operator's function that the user wrote: `module:callable`. Return None if it is not the user's."""
+    module, colon, _ = str(experiment.arguments.get("implementation", "")).partition(":")
+    return module if colon and experiment.trainer == NAME else None
+
+
 def _wrong(experiment: Experiment) -> str | None:
     """Return a sentence about arguments that the program would refuse, or None."""
     arguments = {name: str(value) for name, value in experiment.arguments.items() if name != _MODEL}
@@ -142,6 +156,11 @@ def _wrong(experiment: Experiment) -> str | None:
     for name, allowed in _CHOICES.items():
         if arguments.get(name, allowed[0]) not in allowed:
             return f"{name} {arguments[name]} is invalid; write {', '.join(allowed)}"
+    implementation = arguments.get("implementation", "eager")
+    allowed = _IMPLEMENTATIONS.get(arguments["operator"], _COMPILED)
+    if ":" not in implementation and implementation not in allowed:
+        named = f"{', '.join(allowed)}, or module:callable"
+        return f"implementation {implementation} is unknown; write {named}"
     return _wrong_number(arguments) or _wrong_shape(arguments) or _wrong_processes(experiment, arguments["operator"])
 
 
