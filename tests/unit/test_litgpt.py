@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -15,8 +16,9 @@ from orchestrator.measure import steps as step_files
 from orchestrator.measure.steps.printed import StepLines
 from orchestrator.records import Experiment, Framework, Measure, ProcessOutcome, RunFolder, StepSource
 from orchestrator.results.store import Store
-from orchestrator.run import collect, reported_steps
+from orchestrator.run import collect, reported_steps, validity
 from orchestrator.trainers import get
+from orchestrator.trainers.external.litgpt import steps
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "litgpt"
 LITGPT = get("litgpt")
@@ -82,6 +84,32 @@ def test_the_file_replaces_the_printed_steps_if_it_has_as_many(tmp_path: Path) -
     assert values["first_step_s"] == 1.024603294
     assert values["train_runtime"] == 2.0015474649999305
     assert values["train_loss"] == pytest.approx(7.0526, abs=0.01)
+
+
+@pytest.mark.parametrize("word", ["nan", "inf"])
+def test_a_loss_that_is_not_finite_makes_the_run_invalid(tmp_path: Path, word: str) -> None:
+    one = an_experiment(measure=Measure(discard_steps=1))
+    folder = run_folder(tmp_path, one)
+    file = folder.output / "logs" / "csv" / "version_0" / "metrics.csv"
+    with file.open(newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    losses = [row for row in rows if row.get("loss")]
+    for row in losses[-4:]:
+        row["loss"] = word
+    with file.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    outcome = ProcessOutcome(exit_code=0, signal=None, started_at=1.7e9, ended_at=1.7e9 + 10)
+    reported_steps.ReportedSteps(one, StepSource.STDOUT, folder).finish(outcome)
+    verdict = validity.invalid(one, collect.read(one, folder.path, watching=(), gpus=(), wall_s=outcome.wall_s))
+    assert verdict is not None and verdict.kind == "nan_loss"
+
+
+def test_tokens_that_are_no_number_are_not_known() -> None:
+    rows = [{"step": 1.0, "iter_time": 0.1, "total_tokens": float("nan"), "lengths": float("inf")}]
+    (found,) = steps(rows, 1, samples=2, gpus=1)
+    assert (found["tokens"], found["real"], found["s"]) == (None, None, 0.1)
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "gap", "binary"])

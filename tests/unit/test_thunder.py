@@ -14,7 +14,16 @@ from test_argument_values import planned, said
 
 from orchestrator.campaign.status.activity import look
 from orchestrator.measure.steps.printed import StepLines
-from orchestrator.records import Device, Experiment, Framework, Measurement, ProcessOutcome, RunFolder, StepSource
+from orchestrator.records import (
+    CaveatKind,
+    Device,
+    Experiment,
+    Framework,
+    Measurement,
+    ProcessOutcome,
+    RunFolder,
+    StepSource,
+)
 from orchestrator.run import collect, reported_steps
 from orchestrator.trainers import get
 
@@ -226,3 +235,14 @@ def test_a_slower_compilation_is_a_slower_first_step_and_no_slower_speed(tmp_pat
     assert code == 1, err
     assert rows["first_step_s"]["verdict"] == "regressed"
     assert rows["tokens_per_s"]["verdict"] == "same"
+
+
+def test_a_printed_loss_that_is_not_finite_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "stdout.log"
+    line = "iter {}: loss {}, iter time: 20.10ms, t: 128\n"
+    log.write_text("".join(line.format(at, 4.5) for at in range(3)))
+    assert "train_loss" not in {one.name for one in THUNDER.metrics(tmp_path)}
+    log.write_text(line.format(0, 4.5) + line.format(1, "nan") + line.format(2, "inf"))
+    (loss,) = [one for one in THUNDER.metrics(tmp_path) if one.name == "train_loss"]
+    assert loss.value is None and loss.missing is not None
+    assert (loss.missing.kind, loss.missing.detail) == (CaveatKind.NOT_FINITE, "nan in iteration 1")

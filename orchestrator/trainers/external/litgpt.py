@@ -14,13 +14,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
-from orchestrator.records import Caveat, Experiment, Measurement, Reason, RunFolder, StepSource, Text, load
+from orchestrator.records import Caveat, CaveatKind, Experiment, Measurement, Reason, RunFolder, StepSource, Text, load
 from orchestrator.records.run_folder import OUTPUT, path_text
 from orchestrator.trainers import argument_names, instrumented
 from orchestrator.trainers.trainer import StepReader, Trainer
@@ -63,11 +64,7 @@ class LitGpt(Trainer):
             "train_runtime": rows[-1].get("time") if rows else None,
             "train_loss": sum(losses) / len(losses) if losses else None,
         }
-        why = Caveat(detail=f"{RESULTS} has no usable rows")
-        return [
-            Measurement(name=name, value=value, source=RESULTS, missing=None if value is not None else why)
-            for name, value in values.items()
-        ]
+        return [_measurement(name, value) for name, value in values.items()]
 
     def translate(self, arguments: Mapping[str, Text | None]) -> tuple[dict[str, Text | None], tuple[str, ...]]:
         return argument_names.translate(argument_names.LITGPT, arguments)
@@ -84,6 +81,16 @@ class LitGpt(Trainer):
         if per_step is None:
             return ()
         return steps(_rows(run_dir), per_step, samples=int(str(experiment.arguments[GLOBAL])), gpus=gpus)
+
+
+def _measurement(name: str, value: float | None) -> Measurement:
+    if value is None:
+        why = Caveat(detail=f"{RESULTS} has no usable rows")
+    elif not math.isfinite(value):
+        why = Caveat(kind=CaveatKind.NOT_FINITE, detail=f"{value} in {RESULTS}")
+    else:
+        return Measurement(name=name, value=value, source=RESULTS)
+    return Measurement(name=name, value=None, source=RESULTS, missing=why)
 
 
 class _Printed:
@@ -126,7 +133,10 @@ def steps(rows: Sequence[_Row], per_step: int, *, samples: int, gpus: int) -> li
         grown = {name: row[name] - before.get(name, 0) for name in ("time", "lengths", "total_tokens") if name in row}
         seconds = grown["time"] if "time" in grown else sum(part["iter_time"] for part in own)
         counts = {"tokens": grown.get("lengths"), "real": grown.get("total_tokens")}
-        known = {name: None if gpus > 1 or value is None else int(value) for name, value in counts.items()}
+        known = {
+            name: None if gpus > 1 or value is None or not math.isfinite(value) else int(value)
+            for name, value in counts.items()
+        }
         found.append({"step": number, "t": None, "s": round(seconds, 9), **known, "samples": samples})
         before = dict(row)
     return found

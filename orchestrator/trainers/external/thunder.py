@@ -12,8 +12,10 @@ numbers of the JSON file are those of rank 0, after `warmup_iters` iterations.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,17 @@ from typing import Any
 from orchestrator.files import reading
 from orchestrator.files.package import WORKERS
 from orchestrator.measure.memory_logs import finite
-from orchestrator.records import Caveat, Device, Experiment, Measurement, Reason, StepSource, Text
+from orchestrator.records import (
+    Caveat,
+    CaveatKind,
+    Device,
+    Experiment,
+    Measurement,
+    Reason,
+    RunFolder,
+    StepSource,
+    Text,
+)
 from orchestrator.records.run_folder import path_text
 from orchestrator.trainers import argument_names, instrumented
 from orchestrator.trainers.huggingface import THUNDER
@@ -34,7 +46,7 @@ MODEL = "model_name_or_path"
 
 # The benchmark's defaults for arguments on which checks and counts depend.
 _DEFAULTS = {"micro_batch_size": 1, "max_iters": 45, "warmup_iters": 25}
-_ITERATION = re.compile(rb"iter (\d+): loss \S+, iter time: (\d+(?:\.\d+)?)ms, t: (\d+)")
+_ITERATION = re.compile(rb"iter (\d+): loss (\S+), iter time: (\d+(?:\.\d+)?)ms, t: (\d+)")
 
 _Number = float | int | None
 
@@ -56,8 +68,8 @@ class Thunder(Trainer):
         return [PROGRAM, place, *instrumented.flags({"model_name": experiment.model, **arguments, **results})]
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
-        """Return the benchmark's own numbers, and the executors that Thunder uses by default."""
-        return [*_numbers(run_dir), _executors(run_dir)]
+        """Return the benchmark's own numbers, and the executors that Thunder uses by default. A loss counts if it is not finite."""
+        return [*_numbers(run_dir), _executors(run_dir), *_not_finite(RunFolder(run_dir).stdout)]
 
     def translate(self, arguments: Mapping[str, Text | None]) -> tuple[dict[str, Text | None], tuple[str, ...]]:
         return argument_names.translate(argument_names.THUNDER, arguments)
@@ -68,6 +80,17 @@ class Thunder(Trainer):
 
     def step_reader(self, experiment: Experiment) -> StepReader:
         return _reader(_rows_per_step(experiment))
+
+
+def _not_finite(log: Path) -> Iterator[Measurement]:
+    """Yield the first loss that the benchmark printed and that is not a finite number."""
+    with suppress(OSError), log.open("rb") as lines:
+        for match in filter(None, (_ITERATION.fullmatch(line.strip()) for line in lines)):
+            loss = reading.number_in(match[2].decode(errors="replace"))
+            if loss is not None and not math.isfinite(loss):
+                why = Caveat(kind=CaveatKind.NOT_FINITE, detail=f"{loss} in iteration {int(match[1])}")
+                yield Measurement(name="train_loss", value=None, source="the benchmark's lines", missing=why)
+                return
 
 
 def _rows_per_step(experiment: Experiment) -> int | None:
@@ -87,7 +110,7 @@ def _reader(rows: int | None) -> StepReader:
         match = _ITERATION.fullmatch(line)
         if match is None:
             return b""
-        number, milliseconds, length = int(match[1]), float(match[2]), int(match[3])
+        number, milliseconds, length = int(match[1]), float(match[3]), int(match[4])
         tokens = None if rows is None else rows * length
         fields = {"step": number + 1, "seconds": milliseconds / 1000, "tokens": tokens, "samples": rows}
         return json.dumps(fields).encode()
