@@ -320,6 +320,31 @@ def test_json_is_json_still(value: Any, secret: str) -> None:
         assert redact(masked, environ) == masked
 
 
+KEY_LINES = [("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ" + "AZ09+/"[n] * 28)[:70] for n in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("-----BEGIN OPENSSH PRIVATE KEY-----", ""),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----"),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2\n", "-----END PGP PRIVATE KEY BLOCK-----"),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2\n", ""),
+        ("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A\n", ""),
+    ],
+)
+@pytest.mark.parametrize("between", ["\n", "\r\n", "\\n", "', '", "\n> ", '",\n  "'])
+def test_each_line_of_a_private_key_is_masked(begin: str, end: str, between: str) -> None:
+    masked = redact(between.join(["seen:", begin, *KEY_LINES, end, "RuntimeError: stop"]), {})
+    assert not any(line in masked for line in KEY_LINES), masked
+    assert masked.startswith("seen:") and (not end or masked.endswith("RuntimeError: stop"))
+
+
+def test_words_after_the_name_of_a_key_are_not_a_key() -> None:
+    text = "a file begins with -----BEGIN PRIVATE KEY----- and has lines; none was found in /home/me/some/long/path/of/a/key"
+    assert redact(text, {}) == text
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece",

@@ -19,6 +19,15 @@ def _token(what: str, start: str, form: str) -> tuple[str, str, str]:
     return what, start, f"(?={start}){_FREE}{form}"
 
 
+# A key without its end, such as the beginning of a log: long lines of letters and digits, perhaps quoted, after lines such as
+# `Version: 1`.
+_KEY_BEGIN = r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----"
+_BETWEEN_LINES = r"""(?:\\[nr]|[\s"',\[\]>|]){1,16}"""
+_KEY_LINES = (
+    rf"(?:{_BETWEEN_LINES}[A-Z][A-Za-z-]{{2,20}}: [^\r\n]{{1,100}}){{0,5}}"
+    rf"(?:{_BETWEEN_LINES}[A-Za-z0-9+/]{{40,}}={{0,2}}){{1,200}}(?:{_BETWEEN_LINES}[A-Za-z0-9+/=]{{1,80}})?"
+)
+
 # Each entry has the kind of secret, a hint that every such secret contains, and the secret's form. If the form has a group
 # `secret`, only this group is masked. `re` compiles a form at its first use. `--help` and most plans use no form.
 _FORMS: tuple[tuple[str, str, str], ...] = (
@@ -77,8 +86,10 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     (
         "a private key",
         "-----BEGIN",
-        r"""-----BEGIN [A-Z ]*PRIVATE KEY-----[^"']{0,10000}?-----END [A-Z ]*PRIVATE KEY-----""",
+        rf"{_KEY_BEGIN}(?:(?:(?!-----BEGIN)[\s\S]){{0,10000}}?-----END [A-Z ]{{0,20}}PRIVATE KEY(?: BLOCK)?-----|{_KEY_LINES})",
     ),
+    ("a password in a .netrc", "machine", r"\bmachine\s+\S+\s+login\s+\S+\s+password\s+(?P<secret>\S{4,})"),
+    ("a login to a registry of images", '"auth"', r"""\"auth\"\s*:\s*\"(?P<secret>[A-Za-z0-9+/=]{16,})\""""),
 )
 
 # If this pattern finds nothing in a text, the text contains no secret of these forms.
