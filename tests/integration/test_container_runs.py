@@ -26,6 +26,8 @@ image = os.path.join(os.environ["STORE"], "IMAGE")
 match sys.argv[1:]:
     case ["--version"]:
         print("podman version 9.9")
+    case ["image", "inspect", _] if os.environ.get("BROKEN"):
+        sys.exit("Error: database is locked")
     case ["image", "inspect", _] if os.path.exists(image):
         print(json.dumps([{{"Id": open(image).read().strip(), "Size": 1234, "RepoDigests": ["x/y@sha256:feed"]}}]))
     case ["pull", "--quiet", _] if os.environ.get("REGISTRY"):
@@ -190,6 +192,15 @@ def test_an_image_that_cannot_be_pulled_is_explained(folder: Path) -> None:
     assert (
         "environment 'box': pulling the image failed: Error: x/y:1: not known to the registry; correct" in campaign.said
     )
+
+
+def test_a_podman_that_fails_is_not_a_missing_image(folder: Path) -> None:
+    write(folder, "{image: x/y:1, program: podman}")
+    assert tunebench(folder, "env", "build", "s.yaml", REGISTRY=ID).code == 0
+    campaign = run(folder, BROKEN="1")
+    (records,) = campaign.records().values()
+    cause = records[0].cause or ""
+    assert "Error: database is locked" in cause and "not on this machine" not in cause
 
 
 def test_an_interpreter_that_the_image_lacks_is_explained(folder: Path) -> None:

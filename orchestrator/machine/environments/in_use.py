@@ -75,7 +75,13 @@ def _check_image(software: Environment, container: Container) -> None:
     built = place_of_environment(software).built()
     if built is None or built.lock != software.lock:
         raise BuildError(f"environment {software.name!r} has another image than when this run was planned")
-    if built.image is None or not pull.is_in_store(container, built.image.digest):
+    try:
+        is_there = built.image is not None and pull.is_in_store(container, built.image.digest)
+    except LaunchError as error:
+        raise BuildError(
+            f"environment {software.name!r}: {error}; run `podman image inspect {container.image}`"
+        ) from error
+    if not is_there:
         cure = "remove the environment with `tunebench env rm`, and build it again"
         raise BuildError(f"environment {software.name!r}: its image is not on this machine any more; {cure}")
 

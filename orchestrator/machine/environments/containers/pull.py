@@ -75,6 +75,10 @@ def build(
     on_event(f"container {request.name!r} is {image.digest[:19]}: {counted(len(packages), 'package')}")
 
 
+# The words of several versions of podman.
+_UNKNOWN_IMAGE = re.compile(r"not known|no such image|not found|unable to find", re.IGNORECASE)
+
+
 def lock_of(container: Container, image: Image) -> str:
     """Return the digest of what runs in a container: the image, and which of its interpreters."""
     return short_digest(json.dumps([image.digest, container.interpreter]))
@@ -109,12 +113,15 @@ def _image(request: EnvironmentRequest, container: Container, place: Place, mark
 
 
 def _inspected(image: str) -> Mapping[str, object] | None:
-    """Return podman's description of an image, or None if the image is not in its store."""
+    """Return podman's description of an image, or None if the image is not in its store. Raise LaunchError if podman fails."""
     try:
         match json.loads(process.capture(("podman", "image", "inspect", image), _SHORT_S)):
             case [dict() as described]:
                 return described
-    except (LaunchError, ValueError):
+    except LaunchError as error:
+        if not _UNKNOWN_IMAGE.search(str(error)):
+            raise
+    except ValueError:
         pass
     return None
 
