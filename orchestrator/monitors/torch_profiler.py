@@ -23,7 +23,7 @@ from typing import Any
 
 from orchestrator.files import reading
 from orchestrator.monitors.monitor import Monitor
-from orchestrator.records import Caveat, Command, Measurement, RunFolder
+from orchestrator.records import Caveat, CaveatKind, Command, Measurement, RunFolder
 
 FOLDER = "profile"
 WAIT, ACTIVE = 10, 3
@@ -48,7 +48,10 @@ class _Profiler(Monitor):
         return replace(command, env={**command.env, _PROFILE: json.dumps(asked)})
 
     def warnings(self, run_dir: Path) -> Sequence[Caveat]:
-        return [Caveat(detail=f"{self.name}: {why}") for why in _lost(_notes(run_dir, self.kind))]
+        notes = _notes(run_dir, self.kind)
+        steps = {f"{note['first_step']} to {note['last_step']}" for note in notes if "file" in note}
+        profiled = [Caveat(kind=CaveatKind.PROFILED, detail=f"{self.name}, steps {text}") for text in sorted(steps)]
+        return profiled + [Caveat(detail=f"{self.name}: {why}") for why in _lost(notes)]
 
 
 class MemorySnapshot(_Profiler):

@@ -20,6 +20,7 @@ class CaveatKind(StrEnum):
     THROTTLED = "throttled"
     BUSY_HOST = "busy_host"
     RECOMPILED = "recompiled"
+    PROFILED = "profiled"
     COLD_FIRST_RUN = "cold_first_run"
     NOT_FINITE = "not_finite"
     MISSING = "missing"
@@ -37,6 +38,7 @@ SENTENCES = {
     CaveatKind.THROTTLED: "the clocks were held down in the steady state: {}",
     CaveatKind.BUSY_HOST: "the host was busy: {}",
     CaveatKind.RECOMPILED: "the steady state includes compilation: {}",
+    CaveatKind.PROFILED: "the steady state includes profiled steps: {}",
     CaveatKind.COLD_FIRST_RUN: "the first run was cold, so it is left out: {}",
     CaveatKind.NOT_FINITE: "{} is not a finite number",
     CaveatKind.MISSING: "without a value: {}",
@@ -71,6 +73,7 @@ _KNOWN = (
     (CaveatKind.CONTAMINATED, r"others used the run's GPUs: (.*)"),
     (CaveatKind.BUSY_HOST, r"the host was busy: (.*)"),
     (CaveatKind.RECOMPILED, r"the steady state includes compilation: (.*)"),
+    (CaveatKind.PROFILED, r"the steady state includes profiled steps: (.*)"),
     (CaveatKind.COLD_FIRST_RUN, r"the first run was cold, so it is left out: (.*)"),
     (CaveatKind.THROTTLED, r"the clocks were held down in the steady state: (.*)"),
     (CaveatKind.THROTTLED, r"(.*) held the clocks down in (\d+%) of the steady state"),

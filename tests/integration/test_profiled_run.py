@@ -24,6 +24,7 @@ def test_three_steps_are_profiled_and_the_run_says_that_it_is_slowed(profiled: C
     numbers = {number.name: number.value for number in record.measurements}
     assert numbers["profiled_steps"] == 3
     assert "monitor torch_profiler slows the run" in profiled.err
+    assert "1 experiment had a profiler in its steady state" in profiled.out, "so no speed is claimed"
     (trace,) = (profiled.run_dir("long") / "profile").iterdir()
     found = read(trace)
     assert found.steps == 3 and found.device == {}

@@ -27,6 +27,7 @@ _DOUBTS = {
     CaveatKind.BUSY_HOST: "on a busy host",
     CaveatKind.CONTAMINATED: "on GPUs that other processes used",
     CaveatKind.THROTTLED: "on GPUs with reduced clocks",
+    CaveatKind.PROFILED: "with a profiler",
 }
 _UNSTEADY = (CaveatKind.NO_STEADY_SPEED, CaveatKind.NOT_LEVEL)
 UNREADABLE = "unreadable"

@@ -20,6 +20,7 @@ _OTHERS = {
     DoubtKind.THROTTLED: "ran on GPUs with reduced clocks",
     DoubtKind.BUSY_HOST: "ran on a busy host",
     DoubtKind.RECOMPILED: "compiled again in the steady state",
+    DoubtKind.PROFILED: "had a profiler in its steady state",
     DoubtKind.NOT_STEADY: "had a run without a steady state",
     DoubtKind.MIXED: "trained different models in its runs",
 }

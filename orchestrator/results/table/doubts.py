@@ -33,6 +33,7 @@ class DoubtKind(StrEnum):
     CONTAMINATED = "contaminated"
     BUSY_HOST = "busy host"
     RECOMPILED = "recompiled"
+    PROFILED = "profiled"
     THROTTLED = "throttled"
     NOT_STEADY = "not steady"
     PACKED = "packed"
@@ -51,6 +52,7 @@ _CAVEATS = {
     CaveatKind.CONTAMINATED: DoubtKind.CONTAMINATED,
     CaveatKind.BUSY_HOST: DoubtKind.BUSY_HOST,
     CaveatKind.RECOMPILED: DoubtKind.RECOMPILED,
+    CaveatKind.PROFILED: DoubtKind.PROFILED,
     CaveatKind.THROTTLED: DoubtKind.THROTTLED,
     CaveatKind.NO_STEADY_SPEED: DoubtKind.NOT_STEADY,
     CaveatKind.NOT_LEVEL: DoubtKind.NOT_STEADY,
