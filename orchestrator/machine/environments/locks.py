@@ -7,7 +7,6 @@ into the folder. So a builder notes in the locked file who it is, and the next o
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -17,15 +16,19 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import BuildError
+from orchestrator.files.locking import locked
 from orchestrator.files.printable_text import one_line
 from orchestrator.machine import process_identity, process_tree
 from orchestrator.machine.environments.places import Place, place_with
 
 _LONGEST_NOTE = 4096
 _PAUSE_S = 0.2
+
+_locked = partial(locked, option="TUNEBENCH_ENVIRONMENTS", error=BuildError)
 
 
 @contextmanager
@@ -118,51 +121,6 @@ def _gone(place: Place) -> BuildError:
     return BuildError(
         f"{place.folder}: the software environment is not there; build it again with `tunebench env build`"
     )
-
-
-@contextmanager
-def _locked(path: Path, kind: int, *, to_write: bool = False) -> Iterator[int | None]:
-    """Hold a lock on a file, and yield the file's descriptor.
-
-    Yield None if `kind` does not wait and another process has the lock.
-    """
-    while True:
-        descriptor = _opened(path, to_write=to_write)
-        try:
-            try:
-                fcntl.flock(descriptor, kind)
-            except BlockingIOError:
-                yield None
-                return
-            except OSError as error:
-                raise BuildError(
-                    f"{path}: the file system cannot lock files ({error.strerror}); "
-                    "name a folder on another file system with TUNEBENCH_ENVIRONMENTS"
-                ) from error
-            if _is_at(path, descriptor):
-                yield descriptor
-                return
-            # The file was removed together with its environment, and a new one may be in its place.
-        finally:
-            os.close(descriptor)
-
-
-def _opened(path: Path, *, to_write: bool) -> int:
-    """Open the locked file. Make it if needed. Environments of another user can be used, too, so reading is enough for that."""
-    flags = os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        if to_write or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-    return os.open(path, flags | os.O_RDONLY)
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except OSError:
-        return False
 
 
 def _note(descriptor: int, text: str) -> None:
