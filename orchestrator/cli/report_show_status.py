@@ -195,7 +195,7 @@ def export(
     """Send the runs of a results folder to a tracker. Runs that the tracker already has stay unchanged."""
     from orchestrator.report.export import export as hand_over
 
-    done = hand_over(folder, to=to.value, destination=destination, project=experiment)
+    done = hand_over(folder, to=to.value, destination=destination, project=experiment, say=tell)
     tell_warnings(done.warnings)
     say(f"{done.new} new run(s), {done.already} there already: {done.place}")
 

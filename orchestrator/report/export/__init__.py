@@ -6,7 +6,7 @@ TARGETS has a module for each tracker. Such a module imports the tracker's packa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,15 +27,27 @@ TARGETS: Mapping[str, Open] = {
 }
 
 
-def export(folder: Path, *, to: str, destination: str | None = None, project: str | None = None) -> Exported:
+def export(
+    folder: Path,
+    *,
+    to: str,
+    destination: str | None = None,
+    project: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Exported:
     """Send every ended run of a results folder to a tracker. `project` is the folder's name by default, with secrets masked.
 
-    Raise OrchestratorError if the folder contains no results, if the tracker is not installed, or if it refuses a run.
+    `say` gets a sentence if the export waits for another one. Raise OrchestratorError if the folder contains no results, if the
+    tracker is not installed, or if it refuses a run.
     """
     reading = read(folder)
     notes: list[str] = []
     new = already = 0
-    with _plain_errors(to), TARGETS[to](destination, project=project or redact(resolved(folder).name)) as tracker:
+    project = project or redact(resolved(folder).name)
+    with (
+        _plain_errors(to),
+        TARGETS[to](destination, project=project, say=lambda sentence: say(redact(sentence))) as tracker,
+    ):
         for run in reading.runs:
             if tracker.has(run):
                 already += 1

@@ -2,22 +2,25 @@
 
 MLflow 3 keeps local runs in a database. If the destination is a folder, it gets `mlflow.db` and `mlruns/`. `mlflow ui` expects
 them in its working folder. A run is recognised by the tag `tunebench.run`. If the run's status in MLflow is still RUNNING, an
-earlier export was killed. Then the run is sent again, into the same MLflow run.
+earlier export was killed. Then the run is sent again, into the same MLflow run. Exports into one local database run one after
+the other.
 
 What it leaves out: names that MLflow does not allow, and text beyond MLflow's limits of length. The export reports each omission.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.files.locking import locked
 from orchestrator.files.printable_text import quoted
 from orchestrator.files.reading import resolved
 from orchestrator.report.export.tracker import Status, Tracker, TrackerRun, outside_of_results, package_of
@@ -25,6 +28,9 @@ from orchestrator.report.export.tracker import Status, Tracker, TrackerRun, outs
 KEY_TAG, ADDRESS_VARIABLE = "tunebench.run", "MLFLOW_TRACKING_URI"
 # Letters, digits and some signs, without paths and the names that MLflow and Tunebench use.
 _ALLOWED = re.compile(r"(?!mlflow\.|tunebench\.|[./])(?!.*(//|/\.))[\w.\-/ :]{1,250}(?<!/)", re.ASCII)
+
+# An address of a database in a file.
+_LOCAL = re.compile(r"sqlite:///(?!:memory:|file:|\?|$)")
 
 _LONGEST_PARAM, _LONGEST_TAG = 6000, 8000
 _METRICS_AT_ONCE, _WORDS_AT_ONCE = 1000, 100
@@ -34,7 +40,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
+def opened(destination: str | None, *, project: str, say: Callable[[str], None]) -> Iterator[Tracker]:
     """Open a tracking address, or a folder with a local database.
 
     The default is MLFLOW_TRACKING_URI, or else the working folder.
@@ -49,8 +55,51 @@ def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
         with package_of("mlflow"):
             for name in ("sqlalchemy", "alembic"):  # mlflow-skinny lacks them, and its own error does not name them
                 import_module(name)
-    client = MlflowClient(tracking_uri=address, registry_uri=address)
-    yield _Experiment(client, entities, name=project, place=address, artifacts=artifacts)
+    with _made_and_locked(address, say) if _LOCAL.match(address) else nullcontext():
+        client = MlflowClient(tracking_uri=address, registry_uri=address)
+        yield _Experiment(client, entities, name=project, place=address, artifacts=artifacts)
+
+
+@contextmanager
+def _made_and_locked(address: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Keep other exports out of a local database during a `with` block. Make the database if it is missing.
+
+    If another export has the database, give `say` one sentence and wait.
+    """
+    from sqlalchemy.engine import make_url
+
+    url = make_url(address)
+    database = resolved(Path(url.database or ""))
+    database.parent.mkdir(parents=True, exist_ok=True)
+    lock = database.with_name(f".{database.name}.lock")
+    with ExitStack() as held:
+        if held.enter_context(locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, option="--dest")) is None:
+            say(f"waiting for another export, which writes into {database}")
+            held.enter_context(locked(lock, fcntl.LOCK_EX, option="--dest"))
+        try:
+            _make_if_missing(url, database)
+            yield
+        finally:
+            with suppress(OSError):
+                lock.unlink()
+
+
+def _make_if_missing(url: Any, database: Path) -> None:
+    """Make the database under a temporary name, and rename it when its tables are complete. The caller has the lock.
+
+    MLflow needs seconds for the tables, and cannot use a database in which some are missing.
+    """
+    aside = database.with_name(f".{database.name}.new")
+    for left in (aside, aside.with_name(f"{aside.name}-journal")):  # by an export that was killed
+        left.unlink(missing_ok=True)
+    if database.exists():
+        return
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    store = SqlAlchemyStore(url.set(database=str(aside)).render_as_string(hide_password=False), "./mlruns")
+    store.engine.dispose()
+    if not database.exists():  # `mlflow ui` makes one, too
+        aside.rename(database)
 
 
 def _address(destination: str) -> tuple[str, str | None]:

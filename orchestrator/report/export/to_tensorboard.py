@@ -12,7 +12,7 @@ import io
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 @contextmanager
-def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
+def opened(destination: str | None, *, project: str, say: Callable[[str], None]) -> Iterator[Tracker]:
     """Open a folder for `tensorboard --logdir`. The default is `tensorboard/` in the working folder."""
     with package_of("tensorboard"):
         import tensorboard.summary.writer.record_writer  # noqa: F401

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -25,7 +25,7 @@ FOLDER_VARIABLE, ELSEWHERE = "TRACKIO_DIR", ("TRACKIO_SPACE_ID", "TRACKIO_SERVER
 
 
 @contextmanager
-def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
+def opened(destination: str | None, *, project: str, say: Callable[[str], None]) -> Iterator[Tracker]:
     """Open the folder of Trackio's databases: `destination`, or else TRACKIO_DIR, or else Trackio's default."""
     for name in ELSEWHERE:
         if os.environ.get(name):

@@ -10,7 +10,7 @@ times and steps.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ STEP, TIME = "optimizer_step", "time_s"
 
 
 @contextmanager
-def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
+def opened(destination: str | None, *, project: str, say: Callable[[str], None]) -> Iterator[Tracker]:
     """Open W&B. Its folder `wandb/` is in `destination`, or else in the working folder."""
     with package_of("wandb"):
         import wandb

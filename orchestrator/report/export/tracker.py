@@ -7,7 +7,7 @@ Numbers have the names and base units of `measure.metrics`; times are seconds si
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -81,12 +81,14 @@ class Tracker(Protocol):
 
 
 class Open(Protocol):
-    """A function that opens a tracker.
+    """A function that opens a tracker. If it waits for another export, it gives `say` one sentence.
 
     It raises OrchestratorError if the package is missing, or if the tracker's folder or server is not available.
     """
 
-    def __call__(self, destination: str | None, *, project: str) -> AbstractContextManager[Tracker]: ...
+    def __call__(
+        self, destination: str | None, *, project: str, say: Callable[[str], None]
+    ) -> AbstractContextManager[Tracker]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
