@@ -150,6 +150,6 @@ def test_hf_memory_asks_the_instrument_and_adds_no_argument(tmp_path):
 
 
 def test_an_unknown_monitor_is_an_error_that_lists_the_known():
-    with pytest.raises(SelectionError, match="hf_memory, hf_memory_native, nvidia_smi"):
+    with pytest.raises(SelectionError, match="hf_memory, hf_memory_native, memory_snapshot, nvidia_smi"):
         monitors.get("nvidia")
     assert monitors.get("hf_memory_native").perturbs and not monitors.get("hf_memory").perturbs
