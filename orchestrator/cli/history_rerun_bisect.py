@@ -125,13 +125,15 @@ def rerun(
     for line in profiles.lines(prepared, order) if profile else contests.lines(prepared, order):
         say(line)
     code = 1 if prepared.is_stuck else 0
-    if order and not dry_run:
+    if dry_run:
+        raise typer.Exit(code)
+    if order:
         confirm(contests.gpu_hours(order), above=confirm_above, yes=yes)
         code = _carried_out(order, executor=executor, site=site, profile=profile)
-    if profile and not dry_run:
+    if profile:
         for line in profiles.findings(compared, prepared):
             say(line)
-    elif order and not dry_run:
+    elif order:
         _after(compared, order)
     raise typer.Exit(code)
 

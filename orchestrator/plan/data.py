@@ -4,8 +4,8 @@ This module reads local files and writes nothing. A relative path is searched ne
 The path that is found is made absolute, because each run has its own working folder.
 
 The path of prepared data contains a digest of the content, template, tokenizer and length. The tokenizer of a local model counts by
-its content, and another tokenizer by its model's name. Experiments and campaigns with the same
-digest share one copy in the cache (`$TUNEBENCH_CACHE`, else the user's cache folder). `workers/prepare` writes the copy.
+its content, and another tokenizer by its model's name. Experiments and campaigns with the same digest share one copy in the cache
+(`$TUNEBENCH_CACHE`, else the user's cache folder). `workers/prepare` writes the copy.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ This is a part of the instrument (`instrument.py`). It imports only the standard
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import json
 import os
@@ -32,7 +33,7 @@ LEAST_WAIT = 1
 MOST_EVENTS = 200_000
 
 
-class Window:
+class Window(abc.ABC):
     """A recording of the profiled steps of one rank. `notes` says which steps they were, or why nothing was recorded."""
 
     ending = ""
@@ -74,17 +75,21 @@ class Window:
             with self.care():
                 self.stop()
 
+    @abc.abstractmethod
     def start(self) -> None:
         """Begin before the first step."""
 
+    @abc.abstractmethod
     def stepped(self, number: int) -> None:
-        raise NotImplementedError
+        """Note that a step has ended, before the file is written."""
 
+    @abc.abstractmethod
     def write(self, path: str) -> None:
-        raise NotImplementedError
+        """Write the file."""
 
+    @abc.abstractmethod
     def stop(self) -> None:
-        raise NotImplementedError
+        """Stop recording."""
 
     @contextlib.contextmanager
     def care(self) -> Any:
