@@ -17,8 +17,9 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 MIB: Final = 2**20
 
@@ -54,7 +55,7 @@ def reason(error: OSError | ValueError) -> str:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BufferedReader]:
     """Open a regular file for reading bytes, without waiting. Raise Unreadable or OSError."""
     # Check before opening, since opening a device may have an effect. Check again afterwards: the file may have been replaced.
     _require_regular(path.lstat().st_mode)
@@ -122,7 +123,7 @@ def read_tail(path: Path, *, limit: int) -> str:
         return _read(file, limit).decode("utf-8", "replace")
 
 
-def _read(file: BinaryIO, limit: int) -> bytes:
+def _read(file: BufferedReader, limit: int) -> bytes:
     """Return at most `limit` bytes, read in pieces: a single read would make Python allocate `limit` bytes."""
     pieces: list[bytes] = []
     while limit > 0 and (piece := file.read(min(limit, _PIECE_BYTES))):

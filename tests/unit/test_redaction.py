@@ -47,6 +47,14 @@ LOOKS = {
     f"nvapi-{HEX * 2}": "provider of models",
     f"dapi{HEX}0123456789ab": "provider of models",
     f"glrt-{HEX}": "GitLab",
+    f"wandb_v1_{HEX}": "service for experiments",
+    f"lsv2_pt_{HEX}{HEX}_{HEX}": "service for experiments",
+    f"KGAT_{HEX}{HEX}": "service for experiments",
+    f"dop_v1_{HEX * 3}": "cloud",
+    f"ATATT3xFfGF0{HEX}=0123ABCD": "cloud",
+    f"glsa_{HEX}{HEX}_01234567": "cloud",
+    f"AGE-SECRET-KEY-1{HEX.upper() * 3}": "age",
+    f"xapp-1-A012345-{HEX}": "Slack",
 }
 
 

@@ -69,7 +69,23 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
         r"(?:nvapi-[\w-]{30,}|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{40,}|r8_[A-Za-z0-9]{30,}|dapi[0-9a-f]{32}"
         r"|hvs\.[\w-]{24,}|ya29\.[\w-]{24,}|dckr_pat_[\w-]{20,}|GOCSPX-[\w-]{20,})",
     ),
-    _token("a token of Slack", "xox", r"xox[abeoprs]-[\w-]{10,}"),
+    _token(
+        "a token of a service for experiments",  # Weights & Biases, LangSmith, Kaggle, RunPod, Together, Perplexity
+        "wandb_v1_|lsv2_|KGAT_|rpa_|tgp_v1_|pplx-",
+        r"(?:wandb_v1_\w{20,}|lsv2_(?:pt|sk)_\w{30,}|KGAT_[0-9a-f]{30,}|rpa_[A-Za-z0-9]{30,}|tgp_v1_[\w-]{30,}"
+        r"|pplx-[A-Za-z0-9]{30,})",
+    ),
+    _token(
+        "a token of a cloud or of a service for teams",  # DigitalOcean, Alibaba, Pulumi, Tailscale; Atlassian, Linear, Notion, …
+        r"do[por]_v1_|LTAI|pul-|tskey-|AT[AC]TT3x|lin_api_|ntn_|gls?a_|glc_|sntry[su]_|dp\.(?:pt|st)\.|shpat_|rubygems_|PMAK-"
+        r"|ops_eyJ",
+        r"(?:do[por]_v1_[0-9a-f]{40,}|LTAI[A-Za-z0-9]{16,24}(?![A-Za-z0-9])|pul-[0-9a-f]{40}|tskey-[a-z]+-[\w-]{16,}"
+        r"|AT[AC]TT3x[\w-]{20,}(?:=[0-9A-F]{8})?|lin_api_[A-Za-z0-9]{30,}|ntn_[A-Za-z0-9]{40,}|gls?a_[A-Za-z0-9_]{30,}"
+        r"|glc_[A-Za-z0-9+/=]{30,}|sntry[su]_[\w+/=-]{30,}|dp\.(?:pt|st)\.[\w.-]{40,}|shpat_[0-9a-fA-F]{32}"
+        r"|rubygems_[0-9a-f]{40,}|PMAK-[0-9a-f]{24}-[0-9a-f]{34}|ops_eyJ[A-Za-z0-9+/]{100,}={0,2})",
+    ),
+    _token("a key of age", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[0-9A-Z]{50,}"),
+    _token("a token of Slack", "xox|xapp-", r"(?:xox[abeoprs]-[\w-]{10,}|xapp-\d-[A-Z0-9]{6,}-[\w-]{10,})"),
     _token("a JSON web token", "eyJ", r"(?<![-_])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
     (
         "an Authorization header",

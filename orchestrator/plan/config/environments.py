@@ -113,10 +113,11 @@ def _container(name: str, entry: ContainerEntry, document: Document) -> Containe
         raise refuse("image", f"{entry.image!r} is not an image; write it like docker.io/pytorch/pytorch:2.6.0")
     if needed is not None and program != needed:
         raise refuse("program", f"{program} cannot start a {suffix} file; write program: {needed}, or leave it out")
-    if needed is not None:
+    if needed is not None or (os.path.isabs(image) and program != PODMAN):
         image = _absolute(image, base)
         if not os.path.isfile(image):
-            raise refuse("image", f"there is no file {image}; correct the path")
+            found = "is not a file" if os.path.exists(image) else "does not exist"
+            raise refuse("image", f"{image} {found}; correct the path")
     mounts = []
     for mount in entry.mounts:
         source, _, target = mount.partition(":")

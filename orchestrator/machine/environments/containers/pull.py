@@ -105,7 +105,7 @@ def _image(request: EnvironmentRequest, container: Container, place: Place, mark
     try:
         status = os.stat(file)
         digest = _digest(Path(file))
-    except OSError as error:
+    except (OSError, reading.Unreadable) as error:
         raise BuildError(f"environment {request.name!r}: {file}: {reading.reason(error)}; correct the path") from None
     return Image(
         digest=f"sha256:{digest}", pinned=file, bytes=status.st_size, path=file, modified_ns=status.st_mtime_ns
@@ -145,7 +145,7 @@ def _for_enroot(reference: str) -> str:
 
 
 def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
+    with reading.opened(file.resolve()) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
