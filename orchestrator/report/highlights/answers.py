@@ -1,7 +1,8 @@
-"""The answer of a campaign for each model and number of GPUs: which experiment is fastest, and how sure that is.
+"""The answer of a campaign for each model and number of GPUs, or each call: which experiment is fastest, and how sure that is.
 
-Experiments are compared if they have the same scenario, model, device, data and number of GPUs. The fastest experiment is the one
-with the highest geometric mean of its runs' speeds. If a speed is in doubt, it does not count, and the answer names it. What this
+Experiments are compared if they have the same scenario, model, device, data and number of GPUs; calls of operators and benchmarks
+also need the same work. The fastest experiment is the one with the highest geometric mean of its runs' speeds. The speed of a call
+is the reciprocal of its time. If a speed is in doubt, it does not count, and the answer names it. What this
 leaves out: the cost of a GPU, and arguments that change what is learned.
 """
 
@@ -18,7 +19,16 @@ from orchestrator.measure.metrics import metric, show
 from orchestrator.report.highlights.highlight import Known, known_of
 from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import change, direction, factor, percent, runs, times
-from orchestrator.results.table.baseline import MEMORIES, TRAINERS_SPEED, Pair, ok_runs, pairs_of, shown_ranks
+from orchestrator.results.table.baseline import (
+    CALL_TIME,
+    MEMORIES,
+    ROUND_TIME,
+    TRAINERS_SPEED,
+    Pair,
+    ok_runs,
+    pairs_of,
+    shown_ranks,
+)
 from orchestrator.results.table.column_choice import column
 
 if TYPE_CHECKING:
@@ -26,12 +36,18 @@ if TYPE_CHECKING:
 
 # The first speed that an experiment of the place has. The Trainer's own speeds, which include warm-up, are the last.
 SPEEDS = ("real_tokens_per_s", "tokens_per_s", "samples_per_s", TRAINERS_SPEED, "train_samples_per_second")
-MOST_ANSWERS, MOST_ROWS = 12, 6
+# The times of calls, which count only without a speed.
+_TIMES = (CALL_TIME, ROUND_TIME)
+MOST_ROWS = 6
 SAME_MEMORY = 0.005
 _ALIKE = (
     *("results", "scenario", "model_name_or_path", "device", "data", "trainer", "python", "num_gpus"),
     "num_nodes",
 )
+# The arguments that make the work of a call.
+_WORK = ("operator", "shape", "equation", "dtype", "direction", "cache", "rank", "seed", "fullname", "group")
+
+Runs = Sequence[Mapping[str, list[float]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,26 +82,38 @@ class Answer:
 
 
 def answers(table: ResultsTable) -> tuple[Answer, ...]:
-    """Return the answers for the first MOST_ANSWERS places that have several experiments with a speed or a doubt."""
+    """Return the answers for all places that have several experiments with a speed or a doubt."""
     known, pairs = known_of(table), pairs_of(table)
-    measured = ok_runs(table, SPEEDS)
-    several = [rows for rows in comparable(table, measured) if len(rows) > 1]
-    return tuple(_answer(known, pairs, measured, rows) for rows in several[:MOST_ANSWERS])
+    measured = _as_speeds(ok_runs(table, (*SPEEDS, *_TIMES)))
+    return tuple(_answer(known, pairs, measured, rows) for rows in comparable(table, measured) if len(rows) > 1)
 
 
-def comparable(table: ResultsTable, measured: Sequence[Mapping[str, list[float]]]) -> list[list[int]]:
+def _as_speeds(measured: Runs) -> list[dict[str, list[float]]]:
+    """Return the speeds of each row's runs; for a row without any, the reciprocals of the times of its calls."""
+    return [
+        {name: values for name, values in of_row.items() if name in SPEEDS}
+        or {name: [1 / value for value in values] for name, values in of_row.items()}
+        for of_row in measured
+    ]
+
+
+def comparable(table: ResultsTable, measured: Runs) -> list[list[int]]:
     """Return the rows that have a speed in `measured`, in groups of rows that can be compared. Keep the table's order."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    for row, key in enumerate(zip(*(column(table.experiments, name) for name in _ALIKE), strict=True)):
+    alike, works = (zip(*(column(table.experiments, name) for name in names), strict=True) for names in (_ALIKE, _WORK))
+    for row, (key, work) in enumerate(zip(alike, works, strict=True)):
         if measured[row]:
-            groups.setdefault(key, []).append(row)
+            groups.setdefault(key if _has_speed(measured[row]) else (*key, *work), []).append(row)
     return list(groups.values())
 
 
-def _answer(
-    known: Known, pairs: Sequence[Pair], measured: Sequence[Mapping[str, list[float]]], rows: Sequence[int]
-) -> Answer:
-    speed = next(name for name in SPEEDS if any(name in measured[row] for row in rows))
+def _has_speed(of_row: Mapping[str, list[float]]) -> bool:
+    return any(name in SPEEDS for name in of_row)
+
+
+def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[int]) -> Answer:
+    speed = next(name for name in (*SPEEDS, *_TIMES) if any(name in measured[row] for row in rows))
+    work = () if speed in SPEEDS else _WORK
     values = {row: measured[row][speed] for row in rows if speed in measured[row]}
     ordered = sorted(values, key=lambda row: -fmean(map(log, values[row])))
     trusted = [row for row in ordered if not known.in_doubt(row)]
@@ -95,36 +123,44 @@ def _answer(
     memory = next(
         (name for name in MEMORIES if any(known.numbers(name, row) is not None for row in values)), MEMORIES[0]
     )
-    text, best = _text(known, against, values, trusted)
+    names = {row: known.names.configuration(row, work=work) for row in values}
+    text, best = _text(known, against, values, trusted, names)
     shown = ordered[:MOST_ROWS]
     return Answer(
-        place=known.names.where(rows[0]),
+        place=known.names.where(rows[0], work=work),
         text=text,
         unit=metric(speed).label,
         memory=metric(memory).label,
-        candidates=tuple(_candidate(known, against, values, row, (speed, memory), row == best) for row in shown),
+        candidates=tuple(
+            _candidate(known, against, values, row, (speed, memory), name=names[row], is_best=row == best)
+            for row in shown
+        ),
         more=len(ordered) - len(shown),
     )
 
 
 def _text(
-    known: Known, against: Mapping[int, Pair], values: Mapping[int, Sequence[float]], trusted: Sequence[int]
+    known: Known,
+    against: Mapping[int, Pair],
+    values: Mapping[int, Sequence[float]],
+    trusted: Sequence[int],
+    names: Mapping[int, str],
 ) -> tuple[str, int | None]:
     """Return the sentence, and the row that is clearly the fastest, if there is one."""
     if not trusted:
         return "no answer: every speed is in doubt", None
     best, *others = trusted
-    name = known.names.configuration(best)
+    name = names[best]
     if not others:
         left_out = [row for row in values if row != best]
         why = dict.fromkeys(doubt.kind.value for row in left_out for doubt in known.doubts[row])
-        names = listed([known.names.configuration(row) for row in left_out], most=2)
+        doubted = listed([names[row] for row in left_out], most=2)
         return (
-            f"no answer: {names} {'is' if len(left_out) == 1 else 'are'} in doubt ({', '.join(why)}), and only {name} is left",
+            f"no answer: {doubted} {'is' if len(left_out) == 1 else 'are'} in doubt ({', '.join(why)}), and only {name} is left",
             None,
         )
     second = others[0]
-    follower = known.names.configuration(second)
+    follower = names[second]
     cost = known.table.neighbour_cost if known.numbers("neighbours", best) else None
     lead, other = (
         intervals.widened(intervals.ratio(values[base], values[new]), cost or 0.0)
@@ -141,7 +177,7 @@ def _text(
         behind = against.get(second)
         memory = _memory(behind) if behind is not None and behind.base == best else ""
         return f"{name} is fastest; {follower}, the next, is {change(other)}{memory}", best
-    gain = f"{change(pair.speed.ratio)} than {known.names.configuration(pair.base)}"
+    gain = f"{change(pair.speed.ratio)} than {names[pair.base]}"
     return f"{name} is fastest, {gain}{_memory(pair)}", best
 
 
@@ -157,6 +193,8 @@ def _candidate(
     values: Mapping[int, Sequence[float]],
     row: int,
     metrics: tuple[str, str],
+    *,
+    name: str,
     is_best: bool,
 ) -> Candidate:
     """Return a row in words. `metrics` are the speed and the memory of the place."""
@@ -164,10 +202,11 @@ def _candidate(
     pair, doubts = against.get(row), [doubt.kind.value for doubt in known.doubts[row]]
     claimed = pair is not None and pair.speed is not None and not known.in_doubt(pair.new, pair.base)
     ended = known.numbers("runs_ok", row) or 0
+    mean = intervals.mean_of_logs(values[row]).mean
     of_reference = "reference" if row in {other.base for other in against.values()} else "-"
     return Candidate(
-        name=known.names.configuration(row),
-        speed=show(speed, intervals.mean_of_logs(values[row]).mean),
+        name=name,
+        speed=show(speed, mean if speed in SPEEDS else 1 / mean),
         ratio=factor(pair.speed.ratio) if claimed and pair is not None and pair.speed is not None else of_reference,
         memory=show(metrics[1], memory),
         runs=f"{len(values[row])}" + (f" of {ended:.0f}" if ended > len(values[row]) else ""),

@@ -46,15 +46,23 @@ class Names:
     def model(self, row: int) -> str:
         return self._model[row]
 
-    def where(self, row: int) -> str:
-        """Return the model and the number of processes: `llama-1b at 2 GPUs`, or the scenario if there is no model."""
+    def where(self, row: int, *, work: Sequence[str] = ()) -> str:
+        """Return the model and the number of processes: `llama-1b at 2 GPUs`, or the scenario if there is no model.
+
+        The row's values of the columns in `work` are added, if they distinguish rows.
+        """
         preposition = "with" if self.is_cpu(row) else "at"
         model = self._model[row] if self._model[row] != NO_MODEL else one_line(self._scenario[row])
-        return f"{model} {preposition} {self.processes(row)}"
+        own = {name: value for name, _, value in self._arguments[row]}
+        named = [one_line(show(name, own[name])) for name in work if name in own]
+        return ", ".join([f"{model} {preposition} {self.processes(row)}", *named])
 
-    def configuration(self, row: int) -> str:
-        """Return the framework configuration and the arguments that distinguish the row: `liger, batch/device 4`."""
-        rest = self._rest(row, _ALSO)
+    def configuration(self, row: int, *, work: Sequence[str] = ()) -> str:
+        """Return the framework configuration and the arguments that distinguish the row: `liger, batch/device 4`.
+
+        The columns in `work` are left out.
+        """
+        rest = self._rest(row, (*_ALSO, *work))
         is_none = rest and self._framework[row] in (None, NO_FRAMEWORK)
         return ", ".join([*([] if is_none else [self.framework(row)]), *rest])
 

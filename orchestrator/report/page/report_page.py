@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from orchestrator.results.table.load import ResultsTable
 
-MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 60, 100, 200
+MOST_ANSWERS, MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 24, 60, 100, 200
 
 # The largest number of experiments in the charts.
 MOST_CELLS = 1000
@@ -55,7 +55,8 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
         Section(
             id="answers",
             title="What is fastest",
-            body=shell.render("answers.html", answers=found) + shell.render("chooser.html"),
+            body=shell.render("answers.html", answers=found[:MOST_ANSWERS], more=len(found[MOST_ANSWERS:]))
+            + shell.render("chooser.html"),
         ),
         *_findings(highlights, table),
         Section(

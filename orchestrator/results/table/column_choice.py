@@ -112,11 +112,16 @@ def no_such(name: str, known: Iterable[str]) -> str:
     return f"there is no column {name!r} here{suggestion(name, known)}"
 
 
+# The first arguments in reading order: what is called, and how.
+_FIRST_ARGUMENTS = ("operator", "implementation", "shape")
+
+
 def for_people(names: Iterable[str]) -> list[str]:
     """Return columns in reading order: what the experiment was, how it ended, what was measured, the rest by name."""
     order = [*_PEOPLE, *(name for name in FACTS if name not in _PEOPLE and name not in _OUTCOME)]
-    rank = {name: place for place, name in enumerate([*order, *_OUTCOME, *METRICS])}
+    rank: dict[str, float] = {name: place for place, name in enumerate([*order, *_OUTCOME, *METRICS])}
     arguments = len(order) - 0.5
+    rank |= {name: arguments - 1 / (place + 3) for place, name in enumerate(_FIRST_ARGUMENTS)}
     last = ("effective_", "provenance_")
     return sorted(names, key=lambda name: (name.startswith(last), rank.get(name, arguments), name))
 

@@ -1,13 +1,15 @@
 """The charts of a report in their order, and the data that the charts need besides the table.
 
-Only a part of the folders is read: the series of some runs, and one record for each kind of GPU, because this record has the GPU's
-capacity. The modules of the charts are pure (`bars`, `waterfall`, `parts`, `curves`, `over_time`, `balance`).
+Only a part of the folders is read: the series of some runs, the screens, and one record for each kind of GPU, because this record
+has the GPU's capacity. The modules of the charts are pure (`bars`, `waterfall`, `parts`, `curves`, `over_time`, `operators`, ...).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.records import Status
@@ -18,11 +20,16 @@ from orchestrator.report.page.charts.chart import Absent, Chart, chart_or_absent
 from orchestrator.report.page.charts.chart_data import Cell, Key
 from orchestrator.report.page.charts.curves.scaling import scaling
 from orchestrator.report.page.charts.curves.tradeoff import tradeoff
+from orchestrator.report.page.charts.operators import calls
+from orchestrator.report.page.charts.operators.calls import HBM, MATMUL, Roof
+from orchestrator.report.page.charts.operators.roofline import roofline
+from orchestrator.report.page.charts.operators.sizes import sizes
 from orchestrator.report.page.charts.over_time import Drawn
 from orchestrator.report.page.charts.over_time.devices import devices
 from orchestrator.report.page.charts.over_time.step_times import step_times
 from orchestrator.report.page.folders import Folders, gpus
 from orchestrator.report.page.runs import Run
+from orchestrator.screen import judge, stored
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
@@ -36,6 +43,9 @@ SERIES_BYTES = 32 * 2**20
 
 MOST_GPU_KINDS = 16
 NO_GPU_SAMPLES = "no run has NVML samples; on a machine with an NVIDIA GPU, `monitors: [nvml]` records them"
+_NO_ROOF = "the folder has no figures of a GPU; `tunebench run --screen` measures them before the first run"
+# The metrics of an operator and of a benchmark.
+_OF_CALLS = ("call_time_s", "round_time_s")
 _NO_PARTS = "no two comparable experiments have steps with equally many tokens, and a part of these steps"
 Runs = Mapping[Key, Sequence[Run]]
 
@@ -48,27 +58,67 @@ def charts(
     *,
     capacities: Mapping[Key, float],
 ) -> Iterator[Chart | Absent]:
-    """Yield all charts in their order. If a chart has no numbers, yield the reason in its place."""
+    """Yield all charts in their order. If a chart has no numbers, yield the reason in its place.
+
+    A table that has only calls of operators and benchmarks gets no reasons about trainings.
+    """
     facet = chart_data.panel_word(table.experiments)
     drawn, of_steps, of_gpus = _series(known, ended, folders, capacities)
-    if (speedups := heat_map.speedups(known, facet)).views:
-        yield speedups
-    yield chart_or_absent(bars.throughput(known, facet), "no run has a speed")
-    if (times := bars.times(known, facet)).views:
-        yield times
-    yield chart_or_absent(waterfall.waterfall(known, facet), _NO_PARTS)
-    yield chart_or_absent(parts.memory(known, facet, gpu_bytes=capacities), "no run has memory numbers of a GPU")
-    yield chart_or_absent(
-        tradeoff(known, facet), "no two comparable experiments have both a speed and a number for GPU memory"
+    of_operators = calls.read(table, known, _roofs(ended, folders))
+    of_trainings: Sequence[tuple[Chart, str]] = (
+        (bars.throughput(known, facet), "no run has a speed"),
+        (waterfall.waterfall(known, facet), _NO_PARTS),
+        (parts.memory(known, facet, gpu_bytes=capacities), "no run has memory numbers of a GPU"),
+        (tradeoff(known, facet), "no two comparable experiments have both a speed and a number for GPU memory"),
+        (scaling(known, facet), "no experiment has a speed per GPU at different numbers of GPUs"),
+        (step_times(drawn, of_steps), "no run recorded its steps"),
+        (devices(drawn, of_gpus), NO_GPU_SAMPLES),
+        (bars.energy(known, facet), NO_GPU_SAMPLES),
+        (parts.wall_time(known, facet), "no run recorded when its stages began"),
+        (balance.balance(table.ranks, known), "no run has the compute time or the memory of several ranks"),
     )
-    yield chart_or_absent(scaling(known, facet), "no experiment has a speed per GPU at different numbers of GPUs")
-    yield chart_or_absent(step_times(drawn, of_steps), "no run recorded its steps")
-    yield chart_or_absent(devices(drawn, of_gpus), NO_GPU_SAMPLES)
-    yield chart_or_absent(bars.energy(known, facet), NO_GPU_SAMPLES)
-    yield chart_or_absent(parts.wall_time(known, facet), "no run recorded when its stages began")
-    yield chart_or_absent(
-        balance.balance(table.ranks, known), "no run has the compute time or the memory of several ranks"
-    )
+    yield from (chart for chart in (heat_map.speedups(known, facet),) if chart.views)
+    throughput, *others = of_trainings
+    is_of_calls = _has_only_calls(known)
+    yield from _with_reasons([throughput], silent=is_of_calls)
+    optional = (bars.times(known, facet), sizes(of_operators, facet))
+    yield from (chart for chart in optional if chart.views)
+    if of_operators:
+        yield chart_or_absent(roofline(of_operators, facet), _NO_ROOF)
+    yield from _with_reasons(others, silent=is_of_calls)
+
+
+def _has_only_calls(known: Sequence[Cell]) -> bool:
+    """Return whether every experiment with a number measures calls of operators or benchmarks."""
+    measured = [cell for cell in known if cell.numbers]
+    return bool(measured) and all(any(name in cell.numbers for name in _OF_CALLS) for cell in measured)
+
+
+def _with_reasons(all_charts: Sequence[tuple[Chart, str]], *, silent: bool) -> Iterator[Chart | Absent]:
+    for chart, why in all_charts:
+        if chart.views or not silent:
+            yield chart_or_absent(chart, why)
+
+
+def _roofs(ended: Runs, folders: Folders) -> dict[Key, Roof]:
+    """Return the roof of each experiment whose GPUs were screened: medians over the idle GPUs of the same product in its folder."""
+    by_card: dict[tuple[str | None, str, str], list[float]] = defaultdict(list)
+    for results, root in folders.roots.items():
+        for screen in stored.read(root / stored.FOLDER):
+            for (name, card), samples in judge.samples(screen).items():
+                by_card[results, card, name] += samples
+    figures = {place: median(samples) for place, samples in by_card.items()}
+    found: dict[Key, Roof] = {}
+    for key, runs_of in ended.items():
+        card = next((run.gpu_words for run in runs_of if run.gpu_words), "")
+        roof = Roof(
+            card=card,
+            flops_per_s=figures.get((key[0], card, MATMUL)),
+            bytes_per_s=figures.get((key[0], card, HBM)),
+        )
+        if roof.flops_per_s or roof.bytes_per_s:
+            found[key] = roof
+    return found
 
 
 def gpu_capacities(ended: Runs, folders: Folders) -> dict[Key, float]:

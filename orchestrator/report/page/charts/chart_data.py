@@ -35,6 +35,8 @@ _MOST_ARGUMENTS = 3
 _DIGEST = 6
 _NAME_WIDTH, _PANEL_WIDTH = 120, 90
 _BATCH = "per_device_train_batch_size"
+# Arguments of operators whose values need no name.
+_SELF_EVIDENT = ("operator", "implementation", "shape", "equation", "direction")
 ALL = "all"
 
 SPEEDS = ("real_tokens_per_s", "tokens_per_s", "train_tokens_per_second", "samples_per_s", "train_samples_per_second")
@@ -189,7 +191,8 @@ def _with_scaling(cells: Sequence[Cell], table: ResultsTable) -> list[Cell]:
 
 
 def _setting(name: str, value: Value) -> str:
-    return f"{metric(name).label.removeprefix(PREFIX)} {_word(value) or '-'}"
+    name_of_it = "" if name in _SELF_EVIDENT and value else metric(name).label.removeprefix(PREFIX)
+    return f"{name_of_it} {_word(value) or '-'}".strip()
 
 
 def _intervals(of_runs: Mapping[str, Sequence[float]]) -> dict[str, Interval]:

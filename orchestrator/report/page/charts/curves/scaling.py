@@ -6,7 +6,7 @@ The shares and their intervals are those of the findings (`highlights.scaling`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import floor, log10
+from math import log10
 from typing import Any
 
 from orchestrator.files.printable_text import counted
@@ -27,7 +27,7 @@ from orchestrator.report.page.charts.chart import (
     scatter,
 )
 from orchestrator.report.page.charts.chart_data import Cell, by_panel, gpu_counts, noun
-from orchestrator.report.page.charts.curves import HEIGHT_PX, thin
+from orchestrator.report.page.charts.curves import HEIGHT_PX, round_ticks, thin
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
 
 # The largest number of lines in one drawing.
@@ -107,7 +107,7 @@ def _absolute_view(at: tuple[str, ...], lines: Sequence[Line]) -> View:
         legend=True,
         xaxis=_gpu_axis(counts),
         yaxis={
-            **{"type": "log", "tickformat": "~s", "tickvals": _ticks(min(ends) * 0.9, max(ends) * 1.1)},
+            **{"type": "log", "tickformat": "~s", "tickvals": round_ticks(min(ends) * 0.9, max(ends) * 1.1)},
             "range": [rounded(log10(min(ends) * 0.9)), rounded(log10(max(ends) * 1.1))],
         },
     )
@@ -132,13 +132,6 @@ def _row(line: Line, counts: Sequence[int], words: Sequence[str]) -> tuple[str, 
 
 def _gpu_axis(counts: Sequence[int]) -> dict[str, Any]:
     return {"type": "log", "tickvals": counts, "ticktext": [str(count) for count in counts], "showgrid": False}
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Return round numbers between two speeds for a logarithmic axis; close to each other if the speeds are."""
-    steps = (1, 1.5, 2, 3, 4, 5, 6, 8) if high < 8 * low else (1, 2, 5)
-    tens = range(floor(log10(low)), floor(log10(high)) + 1)
-    return [tick for ten in tens for step in steps if low <= (tick := step * 10**ten) <= high]
 
 
 def _offsets(lines: int, counts: Sequence[int]) -> list[float]:
