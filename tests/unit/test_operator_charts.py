@@ -12,15 +12,18 @@ from factories.tables import Made, made_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.report.highlights import highlights
 from orchestrator.report.highlights.answers import answers
 from orchestrator.report.page import runs
 from orchestrator.report.page.charts import all_charts, chart_data
 from orchestrator.report.page.charts.chart import Chart, View
-from orchestrator.report.page.charts.operators import calls
-from orchestrator.report.page.charts.operators.calls import Call, Roof
-from orchestrator.report.page.charts.operators.roofline import roofline
-from orchestrator.report.page.charts.operators.sizes import sizes
+from orchestrator.report.page.charts.curves.operators import calls
+from orchestrator.report.page.charts.curves.operators.calls import Call, Roof
+from orchestrator.report.page.charts.curves.operators.roofline import roofline
+from orchestrator.report.page.charts.curves.operators.sizes import sizes
 from orchestrator.report.page.folders import Folders
+from orchestrator.results.table.baseline import with_baseline
+from orchestrator.results.table.load import ResultsTable
 from orchestrator.screen import stored
 
 ROOF = Roof(card=H100, flops_per_s=690e12, bytes_per_s=3e12)
@@ -177,3 +180,36 @@ def test_a_busy_card_is_no_roof(tmp_path: Path) -> None:
     (tmp_path / "screens" / "20261126080000-abcdef.json").write_text(stored.text(screen))
     _, missing = titles(made("64x32", operator_bytes_per_s=1e12), root=tmp_path)
     assert missing == ["Operators against the roof of the card"]
+
+
+def judged(*cells: Made) -> ResultsTable:
+    return with_baseline(made_table(*cells))
+
+
+def test_a_function_that_is_faster_but_wrong_is_not_the_fastest() -> None:
+    cells = [
+        made("64x32", "eager", 99.0, 100.0, 101.0, relative_error=5e-8),
+        made("64x32", "liger", 49.0, 50.0, 51.0, relative_error=4e-7),
+        made("64x32", "mine:wrong", 9.0, 10.0, 11.0, relative_error=1.88),
+    ]
+    table = judged(*cells)
+    (answer,) = answers(table)
+    assert answer.text.startswith("implementation liger is fastest, 100 % faster")
+    assert [(one.name, one.doubt) for one in answer.candidates] == [
+        ("implementation mine:wrong", "less exact"),
+        *(("implementation liger", ""), ("implementation eager", "")),
+    ]
+    texts = [one.text for one in highlights(table)]
+    assert any(
+        "had a numerical error over 10 times that of the baseline, so no speed is claimed" in text for text in texts
+    )
+    assert not any("mine:wrong is" in text for text in texts)
+
+
+def test_another_type_is_not_less_exact() -> None:
+    one, other = (
+        made("64x32", "eager", *times, dtype=dtype, relative_error=error)
+        for dtype, error, times in (("float32", 5e-8, (99.0, 100.0, 101.0)), ("bfloat16", 2e-3, (49.0, 50.0, 51.0)))
+    )
+    table = judged(replace(one, baseline={"dtype": "float32"}), replace(other, baseline={"dtype": "float32"}))
+    assert any("dtype bfloat16 is 100 % faster" in shown.text for shown in highlights(table))

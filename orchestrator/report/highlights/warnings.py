@@ -11,11 +11,13 @@ from orchestrator.report.highlights.highlight import MOST_OTHERS, Highlight, Hig
 from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import percent
 from orchestrator.results.table.aggregate import NOT_COMPARED
+from orchestrator.results.table.baseline import LESS_EXACT
 from orchestrator.results.table.column_choice import column
 from orchestrator.results.table.doubts import DoubtKind, different
 
 _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns differently"}
 _OTHERS = {
+    DoubtKind.INEXACT: f"had a numerical error over {LESS_EXACT:.0f} times that of the baseline",
     DoubtKind.CONTAMINATED: "ran on GPUs that other processes used",
     DoubtKind.THROTTLED: "ran on GPUs with reduced clocks",
     DoubtKind.BUSY_HOST: "ran on a busy host",

@@ -24,6 +24,7 @@ RATE, PER_GPU, LOSS, STEPS = "tokens_per_s", "tokens_per_s_per_gpu", "train_loss
 ROUND, ROUND_SPREAD = "round_time_s", "round_time_spread"
 LOGGED, PLANNED, STOPPED = "logged_losses", "effective_max_steps", "stopped_early"
 WRONG, OTHER_LOSS, NOT_COMPARED = "faster but wrong", "other loss", "loss not compared"
+INEXACT = "less exact"
 BY_RATIO = frozenset(metric.name for metric in METRICS.values() if metric.by_ratio)
 
 # Maps each metric with an interval over repeats to the columns of the interval's ends. A single run has its own interval of the

@@ -49,6 +49,9 @@ MEMORIES = (
     *("peak_allocated_bytes", "peak_reserved_bytes", "device_peak_used_bytes"),
     *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
 )
+# An operator is less exact if its error is larger than the baseline's by this factor. A smaller error than that of rounding counts
+# as the error of rounding, in float32.
+_ERROR, LESS_EXACT, _ROUNDING, _TYPE = "relative_error", 10.0, 1e-7, "dtype"
 COLUMNS = ("speedup", "speedup_low", "speedup_high", "memory_ratio")
 COMPARED_WITH, LOSS, DOUBT = "compared_with", "loss_difference", "doubt"
 _OF_LOSS = (aggregate.LOSS, aggregate.STEPS, aggregate.PLANNED, aggregate.LOGGED, aggregate.STOPPED, aggregate.PER_GPU)
@@ -114,8 +117,10 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
             speed = replace(speed, ratio=widened(speed.ratio, table.neighbour_cost))
         memory = _memory(numbers, match.new, match.base)
         difference, doubt = _loss(losses, match) if match.axis in table.arguments else (None, None)
+        if doubt is None and _is_less_exact(numbers, match):
+            doubt = aggregate.INEXACT
         is_forbidden = doubts.forbid_claim(doubted, numbers, match.new, match.base)
-        in_doubt = doubt in (aggregate.WRONG, aggregate.OTHER_LOSS) or is_forbidden
+        in_doubt = doubt in (aggregate.WRONG, aggregate.OTHER_LOSS, aggregate.INEXACT) or is_forbidden
         if is_forbidden and table.baseline:
             doubt = doubts.kinds(doubted, match.new, match.base)
         return Pair(match=match, speed=speed, memory=memory, loss=difference, doubt=doubt, in_doubt=in_doubt)
@@ -276,6 +281,14 @@ def _speed(base: Mapping[str, list[float]], new: Mapping[str, list[float]], name
             sides = (new[name], base[name]) if name in TIMES else (base[name], new[name])
             return Speed(metric=name, ratio=ratio(*sides))
     return None
+
+
+def _is_less_exact(numbers: Numbers, match: Match) -> bool:
+    """Return whether the new side computes the same as the base, with a far larger error. Another type has another error."""
+    if _TYPE in (match.axis, *match.others) or _misleading(match):
+        return False
+    mine, theirs = numbers(_ERROR, match.new), numbers(_ERROR, match.base)
+    return mine is not None and theirs is not None and mine > LESS_EXACT * max(theirs, _ROUNDING)
 
 
 def _memory(numbers: Numbers, new: int, base: int) -> Memory | None:

@@ -1,6 +1,6 @@
 """Doubts about an experiment's speed. No speed-up is shown, and no finding is written, about a speed that is in doubt.
 
-The doubts come from the caveats in the records of runs, and from the table's columns about the loss and about neighbours.
+The doubts come from the caveats in the records of runs, and from the table's columns about losses, errors and neighbours.
 Neighbours are other runs on the machine at the same time. Nothing is measured again. A power cap is not a doubt, because it is
 normal on today's GPUs and affects both sides of a comparison.
 """
@@ -30,6 +30,7 @@ class DoubtKind(StrEnum):
 
     WRONG = aggregate.WRONG
     OTHER_LOSS = aggregate.OTHER_LOSS
+    INEXACT = aggregate.INEXACT
     CONTAMINATED = "contaminated"
     BUSY_HOST = "busy host"
     RECOMPILED = "recompiled"
@@ -95,15 +96,15 @@ def kinds(found: Sequence[Sequence[Doubt]], *rows: int) -> str:
 
 
 def _of_row(
-    loss: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat], is_mixed: bool
+    doubt: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat], is_mixed: bool
 ) -> Iterator[Doubt]:
-    if loss in (DoubtKind.WRONG.value, DoubtKind.OTHER_LOSS.value):
-        yield Doubt(kind=DoubtKind(str(loss)))
+    if doubt in (DoubtKind.WRONG.value, DoubtKind.OTHER_LOSS.value, DoubtKind.INEXACT.value):
+        yield Doubt(kind=DoubtKind(str(doubt)))
     if not runs_ok:
         return  # without a number there is nothing to doubt
     known = [(_CAVEATS[caveat.kind], caveat.detail) for caveat in caveats if caveat.kind in _CAVEATS]
     for kind in DoubtKind:
-        details = different([detail for doubt, detail in known if doubt is kind])
+        details = different([detail for found, detail in known if found is kind])
         if details:
             yield Doubt(kind=kind, detail=", ".join(details))
     if number(neighbours):

@@ -18,12 +18,12 @@ from orchestrator.report.page import runs
 from orchestrator.report.page.charts import balance, bars, chart_data, heat_map, parts, waterfall
 from orchestrator.report.page.charts.chart import Absent, Chart, chart_or_absent
 from orchestrator.report.page.charts.chart_data import Cell, Key
+from orchestrator.report.page.charts.curves.operators import calls
+from orchestrator.report.page.charts.curves.operators.calls import HBM, MATMUL, Roof
+from orchestrator.report.page.charts.curves.operators.roofline import roofline
+from orchestrator.report.page.charts.curves.operators.sizes import sizes
 from orchestrator.report.page.charts.curves.scaling import scaling
 from orchestrator.report.page.charts.curves.tradeoff import tradeoff
-from orchestrator.report.page.charts.operators import calls
-from orchestrator.report.page.charts.operators.calls import HBM, MATMUL, Roof
-from orchestrator.report.page.charts.operators.roofline import roofline
-from orchestrator.report.page.charts.operators.sizes import sizes
 from orchestrator.report.page.charts.over_time import Drawn
 from orchestrator.report.page.charts.over_time.devices import devices
 from orchestrator.report.page.charts.over_time.step_times import step_times

@@ -26,8 +26,9 @@ _TERA = 1e12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roof:
-    """What an idle card reaches by its screens: operations per second of a bfloat16 product, bytes per second of a copy in its
-    memory. One of them may be missing.
+    """The rates of an idle card by its screens: operations per second of a bfloat16 product, bytes per second of a copy.
+
+    One of them may be missing.
     """
 
     card: str

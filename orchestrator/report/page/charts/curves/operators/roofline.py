@@ -14,7 +14,7 @@ from orchestrator.report.highlights.wording import percent
 from orchestrator.report.page.charts import colours
 from orchestrator.report.page.charts.chart import Chart, Figure, Trace, View, figure, level, marker, note, scatter
 from orchestrator.report.page.charts.curves import HEIGHT_PX, round_ticks, thin
-from orchestrator.report.page.charts.operators.calls import HBM, MATMUL, Call, Roof, by_what, shape_axis
+from orchestrator.report.page.charts.curves.operators.calls import HBM, MATMUL, Call, Roof, by_what, shape_axis
 from orchestrator.report.page.texts import lines_for_plotly, one_line, rounded, shown
 from orchestrator.screen.figures import KINDS
 from orchestrator.screen.view import amount

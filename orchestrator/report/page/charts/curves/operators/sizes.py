@@ -9,7 +9,7 @@ from orchestrator.files.printable_text import counted
 from orchestrator.report.page.charts import colours
 from orchestrator.report.page.charts.chart import Chart, Trace, View, error_bars, figure, level, marker, note, scatter
 from orchestrator.report.page.charts.curves import HEIGHT_PX, round_ticks, thin
-from orchestrator.report.page.charts.operators.calls import Call, by_what, shape_axis
+from orchestrator.report.page.charts.curves.operators.calls import Call, by_what, shape_axis
 from orchestrator.report.page.texts import lines_for_plotly, one_line, rounded
 
 # The distance between the points of two lines at one shape. It keeps whiskers apart.
