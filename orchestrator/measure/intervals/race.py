@@ -1,0 +1,188 @@
+"""A race finds the fastest of many experiments with few runs: rounds of runs, in which those that are clearly slower leave. Pure.
+
+The rules:
+
+- A round has at most one run of each experiment. The first round has all. The second has only the best few of the first: they show
+  how much runs differ here. From then on, a round has those that are still in the race, so the leader is in it.
+- A round may be faster or slower than another, for example because the GPU is warmer. So the common effect of each round is removed
+  before experiments are compared.
+- An experiment leaves if it is behind the leader by more than three standard errors of the difference. The standard deviation of
+  runs is pooled over all experiments, together with what is known beforehand. No experiment leaves because of its rank.
+- The race ends if one experiment is left, or if all that are left are within 2 % of the leader, also at the ends of the intervals.
+- Experiments with slow starts, such as those that compile, join in the second round, and run in every second round.
+
+The state follows from the values only. So a race that was interrupted goes on where it was. What this leaves out: the mean of a
+winner is biased upwards, so a winner is measured again before its speed is reported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+# The effects of rounds are found by turns of two means, until they stay the same.
+_TURNS, _PRECISE = 200, 1e-9
+
+# Experiment → round → the logarithm of the run's speed; None if the run has no speed.
+Values = Mapping[str, Mapping[int, float | None]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """The numbers of a race. `errors` is the distance, in standard errors, at which an experiment leaves.
+
+    `tie` is the difference that does not matter. `noise` is the standard deviation of runs that is assumed beforehand, with the
+    weight of `degrees`. `second` is the number of experiments in the second round.
+    """
+
+    errors: float = 3.0
+    tie: float = 0.02
+    noise: float = 0.015
+    degrees: int = 5
+    second: int = 4
+    most_rounds: int = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """The estimated logarithm of each experiment's speed without the effects of rounds, and the standard deviation of runs."""
+
+    speeds: Mapping[str, float]
+    runs: Mapping[str, int]
+    noise: float
+
+    @property
+    def order(self) -> list[str]:
+        return sorted(self.speeds, key=lambda name: (-self.speeds[name], name))
+
+    def behind(self, name: str, leader: str) -> float:
+        """Return how far an experiment is behind the leader, as a difference of logarithms."""
+        return self.speeds[leader] - self.speeds[name]
+
+    def error(self, name: str, leader: str) -> float:
+        """Return the standard error of this difference."""
+        return self.noise * math.sqrt(1 / self.runs[name] + 1 / self.runs[leader])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Left:
+    """The round in which an experiment left, and the speed relative to the leader that it has at most (None: it has no speed)."""
+
+    round: int
+    at_most: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Race:
+    """A race at one time. `due` are the runs of `round` that are missing. The race is over if `due` is empty.
+
+    `racing` are the experiments in the race, the fastest first. `left` says why the others left.
+    """
+
+    round: int
+    due: tuple[str, ...]
+    racing: tuple[str, ...]
+    left: Mapping[str, Left]
+    standing: Standing | None
+
+
+def race(names: Sequence[str], values: Values, *, slow: Collection[str] = (), rules: Rules = Rules()) -> Race:
+    """Return the state of a race of these experiments. `slow` are those with slow starts.
+
+    A run without a speed decides nothing, and an experiment without any speed after two runs leaves.
+    """
+    late = frozenset(slow) if len(set(slow)) < len(names) else frozenset()
+    racing, left = list(names), dict[str, Left]()
+    found: Standing | None = None
+    number = 0
+    while number < rules.most_rounds:
+        number += 1
+        turn = _turn(number, racing, late, values, rules)
+        if due := tuple(name for name in turn if number not in values.get(name, {})):
+            return Race(round=number, due=due, racing=_in_order(racing, found), left=left, standing=found)
+        if number == 1:
+            continue
+        left |= {name: Left(round=number, at_most=None) for name in racing if _has_no_speed(values.get(name, {}))}
+        racing = [name for name in racing if name not in left]
+        found = standing(values, upto=number, rules=rules)
+        known = [name for name in racing if name in found.speeds]
+        if not known:
+            break
+        leader = max(known, key=found.speeds.__getitem__)
+        left |= _behind(found, known, leader, rules, number=number)
+        racing = [name for name in racing if name not in left]
+        if len(racing) == 1 or all(_is_tied(found, name, leader, rules) for name in racing):
+            break
+    return Race(round=number, due=(), racing=_in_order(racing, found), left=left, standing=found)
+
+
+def standing(values: Values, *, upto: int, rules: Rules) -> Standing:
+    """Return the standing after the rounds up to `upto`: a mean for each experiment and for each round, by least squares."""
+    runs = {
+        name: {number: value for number, value in rounds.items() if value is not None and number <= upto}
+        for name, rounds in values.items()
+    }
+    runs = {name: rounds for name, rounds in runs.items() if rounds}
+    several = {name: rounds for name, rounds in runs.items() if len(rounds) > 1}
+    effects = _effects(several)
+    speeds = {
+        name: fmean(value - effects.get(at, 0.0) for at, value in rounds.items()) for name, rounds in runs.items()
+    }
+    squares = math.fsum(
+        (value - speeds[name] - effects[at]) ** 2 for name, rounds in several.items() for at, value in rounds.items()
+    )
+    degrees = max(0, sum(len(rounds) - 1 for rounds in several.values()) - max(0, len(effects) - 1))
+    noise = math.sqrt((squares + rules.degrees * rules.noise**2) / (degrees + rules.degrees))
+    return Standing(speeds=speeds, runs={name: len(rounds) for name, rounds in runs.items()}, noise=noise)
+
+
+def _effects(several: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
+    """Return how much faster each round is than the mean of all rounds. Only experiments with several runs show this."""
+    effects = dict.fromkeys(sorted({number for rounds in several.values() for number in rounds}), 0.0)
+    for _ in range(_TURNS if several else 0):
+        speeds = {name: fmean(value - effects[at] for at, value in of.items()) for name, of in several.items()}
+        rest = {at: fmean(of[at] - speeds[name] for name, of in several.items() if at in of) for at in effects}
+        middle = fmean(rest.values())
+        before, effects = effects, {at: value - middle for at, value in rest.items()}
+        if max(abs(effects[at] - before[at]) for at in effects) < _PRECISE:
+            break
+    return effects
+
+
+def _turn(number: int, racing: Sequence[str], late: frozenset[str], values: Values, rules: Rules) -> list[str]:
+    """Return the experiments of a round."""
+    if number == 1:
+        return [name for name in racing if name not in late]
+    if number > 2:
+        return [name for name in racing if name not in late or number % 2 == 0]
+    first = {name: value for name in racing if (value := values.get(name, {}).get(1)) is not None}
+    best = sorted(first, key=lambda name: (-first[name], name))[: rules.second]
+    return [name for name in racing if name in best or name not in first]
+
+
+def _has_no_speed(rounds: Mapping[int, float | None]) -> bool:
+    return len(rounds) > 1 and all(value is None for value in rounds.values())
+
+
+def _behind(found: Standing, known: Sequence[str], leader: str, rules: Rules, *, number: int) -> dict[str, Left]:
+    """Return the experiments that are clearly behind the leader."""
+    left: dict[str, Left] = {}
+    for name in known:
+        nearest = found.behind(name, leader) - rules.errors * found.error(name, leader)
+        if name != leader and nearest > 0:
+            left[name] = Left(round=number, at_most=math.exp(-nearest))
+    return left
+
+
+def _is_tied(found: Standing, name: str, leader: str, rules: Rules) -> bool:
+    """Return whether the difference to the leader is within the tie, also at the end of its interval of two standard errors."""
+    if name == leader:
+        return True
+    return name in found.speeds and found.behind(name, leader) + 2 * found.error(name, leader) < rules.tie
+
+
+def _in_order(racing: Sequence[str], found: Standing | None) -> tuple[str, ...]:
+    order = {name: place for place, name in enumerate(found.order)} if found else {}
+    return tuple(sorted(racing, key=lambda name: order.get(name, len(order))))
