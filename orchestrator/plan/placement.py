@@ -20,6 +20,7 @@ from orchestrator.machine.provenance import Machine
 from orchestrator.plan.config.argument_text import as_yaml
 from orchestrator.plan.config.frameworks import FrameworkSource
 from orchestrator.plan.data import missing_data, missing_model
+from orchestrator.plan.identity.sources import missing_module
 from orchestrator.records import Device, Experiment, Framework, Reason, Text
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.argument_names import is_true
@@ -154,6 +155,7 @@ def cannot_run_here(
         or _no_interpreter(experiment)
         or _no_plugin_file(experiment.framework)
         or _no_files(experiment, trainer)
+        or _no_module(experiment)
         or _no_gpu(experiment, machine)
         or _no_device(experiment, trainer)
         or _no_package(experiment, trainer, machine)
@@ -208,6 +210,11 @@ def _no_files(experiment: Experiment, trainer: Trainer) -> Reason | None:
     data = missing_data(experiment.data.source) if experiment.data else None
     text = model or data
     return Reason(kind="no_model" if model else "no_data", text=text) if text else None
+
+
+def _no_module(experiment: Experiment) -> Reason | None:
+    text = missing_module(experiment)
+    return Reason(kind="no_module", text=text) if text else None
 
 
 def _no_gpu(experiment: Experiment, machine: Machine) -> Reason | None:

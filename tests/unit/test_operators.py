@@ -11,10 +11,12 @@ import pytest
 from factories.cases import cases
 from factories.comparisons import compared, entry, paired
 from factories.results import experiment as made
+from factories.suites import expanded, suite
 
 from orchestrator import trainers
 from orchestrator.compare.comparison import Verdict
 from orchestrator.measure.metrics import METRICS
+from orchestrator.records import Experiment
 from orchestrator.trainers.external import operators as trainer
 
 torch = pytest.importorskip("torch")
@@ -163,7 +165,7 @@ def test_a_mistake_is_one_sentence(words: list[str], sentence: str) -> None:
 def test_the_plan_knows_what_the_program_has() -> None:
     assert set(trainer.OPERATORS) == set(shipped.SHAPES)
     assert trainer.FORWARD_ONLY == shipped.FORWARD_ONLY and trainer.COLLECTIVES == shipped.COLLECTIVES
-    options = {action.dest for action in parser_actions()} - {"help", "file"}
+    options = {action.dest for action in parser_actions()} - {"help", "file", "module_folder"}
     assert options == set(trainer.ARGUMENTS)
     assert set(trainer._NUMBERS) <= METRICS.keys()
 
@@ -188,6 +190,42 @@ def test_the_plan_refuses_what_the_program_would_refuse(
     experiment = made(trainer="operators", arguments=arguments, num_gpus=gpus)
     reason = trainers.get("operators").problem(experiment)
     assert (reason.text if reason else None) == sentence
+
+
+MINE = """
+    scenarios:
+    - {name: mine, trainer: operators, device: cpu, arguments: {operator: swiglu, shape: 8x8, implementation: "fast:swiglu"}}
+    """
+
+
+def mine(folder: Path, **env: str) -> Experiment:
+    text = MINE.replace("device: cpu", f"device: cpu, env: {json.dumps(env)}") if env else MINE
+    return expanded(suite(folder, text))[0]
+
+
+def test_a_module_is_looked_for_next_to_the_scenario_file_and_then_in_pythonpath(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "fast.py").write_text("x = 1\n")
+    elsewhere = mine(tmp_path, PYTHONPATH=str(tmp_path / "other"))
+    assert (elsewhere.script, [*elsewhere.sources]) == (None, ["fast.py"]), "its id is that of older folders"
+    (tmp_path / "fast.py").write_text("import helper\n")
+    (tmp_path / "helper.py").write_text("")
+    found = mine(tmp_path, PYTHONPATH=str(tmp_path / "other"))
+    assert [*found.sources] == ["fast.py", "helper.py"] and found.sources["fast.py"] != elsewhere.sources["fast.py"]
+    command = trainers.get("operators").command(found, tmp_path)
+    assert command[-2:] == ["--module_folder", str(tmp_path)]
+    (tmp_path / "helper.py").write_text("x = 1\n")
+    assert mine(tmp_path, PYTHONPATH=str(tmp_path / "other")).id != found.id
+
+
+def test_the_plan_says_that_a_module_is_missing(tmp_path: Path) -> None:
+    reason = mine(tmp_path).cannot_run_here
+    assert reason is not None and reason.kind == "no_module"
+    assert reason.text == (
+        "there is no module 'fast'; put fast.py next to the scenario file, or its folder into PYTHONPATH under 'env:'"
+    )
+    (tmp_path / "fast.py").write_text("")
+    assert mine(tmp_path).cannot_run_here is None
 
 
 def test_packages_depend_on_the_implementation() -> None:

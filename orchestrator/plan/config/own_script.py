@@ -16,11 +16,12 @@ from pathlib import Path
 from orchestrator.errors import suggestion
 from orchestrator.plan.config.keys.scenario_keys import Scenario
 from orchestrator.plan.config.yaml_file import YamlPath
+from orchestrator.plan.identity.imports import on_path
 from orchestrator.records import Script, Text, as_items
-from orchestrator.trainers.external import pytest_benchmark
+from orchestrator.trainers.external import operators, pytest_benchmark
 from orchestrator.trainers.script import may_name_file
 
-TRAINER, SUITE = "script", pytest_benchmark.NAME
+TRAINER, SUITE, OPERATORS = "script", pytest_benchmark.NAME, operators.NAME
 PYTHON = ("", ".py")
 
 Found = Iterator[tuple[YamlPath, str]]
@@ -58,6 +59,14 @@ def of_suite(folder: Path) -> Script:
     Pytest starts in the scenario file's folder: the names of tests may depend on the folder in which it starts.
     """
     return Script(cwd="scenario", folder=str(folder))
+
+
+def of_operator(module: str | None, folder: Path) -> Script | None:
+    """Return the record of the module with an operator's function. Return None if the scenario file's folder has no such module.
+
+    As for `python script.py`, this folder comes before PYTHONPATH.
+    """
+    return Script(module=module, folder=str(folder)) if module and on_path(str(folder), module) else None
 
 
 def missing(script: Script) -> Found:

@@ -64,6 +64,7 @@ from orchestrator.plan.selection import (
 from orchestrator.records import CustomCommand, Environment, Experiment, Framework, Reason, Script, Text
 from orchestrator.trainers import Trainer
 from orchestrator.trainers import get as get_trainer
+from orchestrator.trainers.external.operators import module_in
 
 # Keys of a scenario that are fields of each of its experiments.
 _AS_WRITTEN = (*("monitors", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),)
@@ -81,6 +82,7 @@ class Expansion:
         self.notes += own_script.note_on_folder(scenario)
         self._checked: set[tuple[str, Text]] = set()
         self._launch = cache(self._launch_of)
+        self._of_operator = cache(own_script.of_operator)
 
     def experiments(self) -> Iterator[Experiment]:
         """Yield an experiment for each cell. If a check finds mistakes, raises ConfigError with all mistakes of this check."""
@@ -208,6 +210,11 @@ class Expansion:
         script = own_script.record(self.scenario, folder)
         self._refuse(own_script.missing(script))
         return script
+
+    def _script_of(self, arguments: Mapping[str, Text]) -> Script | None:
+        if self.trainer.name == own_script.OPERATORS:
+            return self._of_operator(module_in(arguments), resolved(self.suite.document.file.parent))
+        return own_script.in_cell(self.script, arguments) if self.script else None
 
     @cached_property
     def shared(self) -> dict[str, Any]:
@@ -355,7 +362,7 @@ class Expansion:
             "arguments": arguments,
             "data": data,
             "data_path": path,
-            "script": own_script.in_cell(self.script, arguments) if self.script else None,
+            "script": self._script_of(arguments),
             "global_batch": None if skip else global_batch(arguments, ranks, trainer),
         }
         draft: Any = SimpleNamespace(**fields)  # for checks and id; making an Experiment takes ten times as long

@@ -8,7 +8,8 @@ such files:
 - the script, and each file that a word of the command names. The name may also be in `--config=FILE`, in a list with commas, or in
   a line for a shell;
 - the files of the module that follows `-m`;
-- the module of an operator's `implementation: module:callable`, if a folder that `env:` puts into PYTHONPATH has it;
+- the module of an operator's `implementation: module:callable`, if the scenario file's folder has it, or a folder that `env:`
+  puts into PYTHONPATH;
 - the Python files in a suite's folder, or a suite's file, and each `conftest.py` from the scenario file's folder down to them;
 - the modules that these Python files import from their own folder, from the scenario file's folder, or from a folder that `env:`
   puts into PYTHONPATH.
@@ -17,8 +18,8 @@ A relative name is searched in the scenario file's folder. These are not include
 target of `>` in a line for a shell. Interpreters and other programs of the system or of an environment are not included either.
 
 A file is named relative to the scenario file's folder, so that a copy of the folder has the same ids. A file in another folder
-keeps the absolute path from the command. An operator's files are named relative to the folder in PYTHONPATH. `files/content.py`
-says which parts of a large file are hashed.
+keeps the absolute path from the command. If PYTHONPATH has an operator's module, its files are named relative to that folder.
+`files/content.py` says which parts of a large file are hashed.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from importlib.machinery import PathFinder
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -124,6 +127,26 @@ def folder_of(experiment: Experiment) -> str | None:
         module = own_module(experiment)
         return next((home for home in _python_path(experiment) if module and on_path(home, module)), None)
     return own.folder
+
+
+def missing_module(experiment: Experiment) -> str | None:
+    """Return a sentence if the module of an operator's function is in none of the folders in which Python looks for it.
+
+    Return None if this is unknown, because another environment may have the module installed.
+    """
+    module = own_module(experiment)
+    if module is None or experiment.python or experiment.environment or folder_of(experiment) is not None:
+        return None
+    if _is_installed(module.partition(".")[0], experiment.env.get("PYTHONPATH") or ""):
+        return None
+    file = f"{module.replace('.', '/')}.py"
+    return f"there is no module {module!r}; put {file} next to the scenario file, or its folder into PYTHONPATH under 'env:'"
+
+
+@lru_cache(maxsize=1024)
+def _is_installed(name: str, python_path: str) -> bool:
+    places = [*filter(os.path.isabs, python_path.split(os.pathsep)), *sys.path]
+    return name in sys.builtin_module_names or (bool(name) and PathFinder.find_spec(name, places) is not None)
 
 
 def changed(experiment: Experiment) -> tuple[str, ...]:

@@ -83,7 +83,8 @@ class Operators(Trainer):
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
         arguments = {name: value for name, value in experiment.arguments.items() if name != _MODEL}
-        return [PROGRAM, path_text(run_dir, RESULTS), *instrumented.flags(arguments)]
+        folder = ["--module_folder", experiment.script.folder] if experiment.script else []
+        return [PROGRAM, path_text(run_dir, RESULTS), *instrumented.flags(arguments), *folder]
 
     def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:
         quantised = ("bitsandbytes",) if arguments.get("operator") == "nf4_linear" else ()
@@ -141,8 +142,12 @@ def _busy(written: Mapping[str, Any]) -> list[Measurement]:
 
 def own_module(experiment: Experiment) -> str | None:
     """Return the module of an operator's function that the user wrote: `module:callable`. Return None if it is not the user's."""
-    module, colon, _ = str(experiment.arguments.get("implementation", "")).partition(":")
-    return module if colon and experiment.trainer == NAME else None
+    return module_in(experiment.arguments) if experiment.trainer == NAME else None
+
+
+def module_in(arguments: Mapping[str, Text]) -> str | None:
+    module, colon, _ = str(arguments.get("implementation", "")).partition(":")
+    return module if colon else None
 
 
 def _wrong(experiment: Experiment) -> str | None:

@@ -11,6 +11,7 @@ import functools
 import importlib
 from typing import Any, Callable, Dict, Mapping
 
+import own_function
 import shipped
 import torch
 from shipped import FORWARD_ONLY, ArgumentError, Setting, Tensors
@@ -20,10 +21,10 @@ Call = Callable[..., Any]
 SDPA = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH", "cudnn": "CUDNN_ATTENTION"}
 
 
-def build(name: str, setting: Setting, tensors: Tensors) -> Call:
+def build(name: str, setting: Setting, tensors: Tensors, *, module_folder: str = "") -> Call:
     """Return the function that is measured. It gets the tensors by name. Raise ArgumentError if it does not exist."""
     if ":" in name:
-        return _of_user(name)
+        return own_function.load(name, module_folder)
     if setting.operator == "optimizer_step":
         return _optimizer(name, tensors)
     if setting.operator == "nf4_linear":
@@ -48,21 +49,6 @@ def build(name: str, setting: Setting, tensors: Tensors) -> Call:
     raise ArgumentError(
         f"implementation {name} of {setting.operator} is unknown; write eager, inductor, or module:callable."
     )
-
-
-def _of_user(name: str) -> Call:
-    """Return the user's function. Its module must be importable, for example by the variable PYTHONPATH."""
-    module, _, attribute = name.partition(":")
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        raise ArgumentError(
-            f"implementation {name}: {error}; install it, or set PYTHONPATH to its folder under env:."
-        ) from error
-    if not callable(getattr(found, attribute, None)):
-        raise ArgumentError(f"implementation {name}: module {module} has no function {attribute}.")
-    call: Call = getattr(found, attribute)
-    return call
 
 
 def _optimizer(name: str, tensors: Tensors) -> Call:

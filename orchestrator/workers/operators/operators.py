@@ -1,7 +1,7 @@
 """Measures one operator in one process: `operators.py FILE --operator NAME --shape 8x2048x4096 …`. Rank 0 writes FILE as JSON.
 
 The order is fixed: the work is counted, the first call is timed, which may compile, the error is computed, and memory and time are
-measured. A mistake in the arguments is one sentence on stderr.
+measured. A mistake in the arguments, or an exception of a function of the user, is one sentence on stderr.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import math
 import os
 import re
 import sys
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+import traceback
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH leaves the script's folder out
 
 import accuracy
 import calls
 import implementations
+import own_function
 import shipped
 import timing
 import torch
@@ -46,6 +48,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--shape", required=True)
     parser.add_argument("--dtype", default="float32", choices=DTYPES)
     parser.add_argument("--implementation", default="eager")
+    parser.add_argument("--module_folder", default="")
     parser.add_argument("--direction", default=None, choices=DIRECTIONS)
     parser.add_argument("--cache", default=WARM, choices=(WARM, COLD))
     parser.add_argument("--equation", default="")
@@ -170,7 +173,7 @@ def measure(given: argparse.Namespace, device: str) -> Dict[str, Any]:
         importlib.import_module("torch._functorch.config").donated_buffer = False  # type: ignore[attr-defined]
     make = _maker(setting)
     plain_work = work(setting, make, direction)
-    build = functools.partial(implementations.build, given.implementation, setting)
+    build = functools.partial(implementations.build, given.implementation, setting, module_folder=given.module_folder)
     one = make()
     function = build(one)
     found: Dict[str, Any] = {"first_call_s": timing.seconds(lambda: _once(function, one, direction)), **plain_work}
@@ -201,8 +204,7 @@ def _software() -> Dict[str, Any]:
     return {"torch": torch.__version__, "threads": torch.get_num_threads()}
 
 
-def main(words: List[str]) -> None:
-    given = parsed(words)
+def main(given: argparse.Namespace) -> None:
     rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     use_cpu = os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes") or not torch.cuda.is_available()
     if not use_cpu:
@@ -220,7 +222,13 @@ def main(words: List[str]) -> None:
 
 
 if __name__ == "__main__":
+    words = parsed(sys.argv[1:])
     try:
-        main(sys.argv[1:])
+        main(words)
     except ArgumentError as error:
         sys.exit(f"ArgumentError: {error}")
+    except Exception as error:
+        if ":" not in words.implementation:
+            raise
+        traceback.print_exc()
+        sys.exit(f"FunctionError: {own_function.failure(words.implementation, error)}")
