@@ -212,6 +212,12 @@ _TABLE = (
         hint="stdout.log in the run's folder has pytest's report; `bash command.sh` in it repeats the run",
     ),
     FailureKind(
+        word="function_failed",
+        meaning="A function of the user that trainer `operators` measured raised an exception.",
+        pattern=r"^FunctionError\b",
+        hint="stderr.log in the run's folder has the traceback; `bash command.sh` in it repeats the run",
+    ),
+    FailureKind(
         word="nan_loss",
         meaning="The loss was not finite.",
         hint="lower the learning rate, or train in bfloat16 instead of float16",

@@ -8,7 +8,7 @@ import pytest
 from factories.results import experiment
 from test_reported_steps import carried_out, values
 
-from orchestrator.records import Device, Status
+from orchestrator.records import Device, Experiment, Script, Status
 
 
 def test_a_function_of_the_user_is_timed_and_its_error_is_known(tmp_path: Path) -> None:
@@ -35,6 +35,54 @@ def test_a_function_of_the_user_is_timed_and_its_error_is_known(tmp_path: Path) 
         *("device_time_s", "device_span_s", "launches_per_call", "peak_allocated_bytes"),
     }
     assert (run_dir / "operators.json").exists()
+
+
+def in_folder(folder: Path, implementation: str, code: str) -> Experiment:
+    """An experiment whose function is in a file next to the scenario file."""
+    module = implementation.partition(":")[0]
+    (folder / f"{module}.py").write_text(code)
+    arguments = {"operator": "linear", "shape": "8x16x16", "implementation": implementation, "min_run_time_s": "0.01"}
+    script = Script(module=module, folder=str(folder))
+    return experiment(trainer="operators", model="none", device=Device.CPU, arguments=arguments, script=script)
+
+
+def test_a_function_next_to_the_scenario_file_is_found(tmp_path: Path) -> None:
+    _, record = carried_out(tmp_path, in_folder(tmp_path, "near:own", "def own(x, weight):\n    return x @ weight.T\n"))
+    assert record.status is Status.OK, record.tail
+
+
+@pytest.mark.parametrize(
+    ("implementation", "code", "cause"),
+    [
+        (
+            "fast:own",
+            "def own(x, weight):\n    return x + 'a'\n",
+            "TypeError: unsupported operand type(s) for +: 'Tensor' and 'str' ({folder}/fast.py:2)",
+        ),
+        (
+            "fast:own",
+            "\ndef own(x):\n    return x\n",
+            "TypeError: own() got an unexpected keyword argument 'weight' ({folder}/fast.py:2)",
+        ),
+        (
+            "fast:own",
+            "def own(x, weight):\n    retrun x\n",
+            "SyntaxError: invalid syntax (fast.py, line 2) ({folder}/fast.py:2)",
+        ),
+    ],
+)
+def test_an_exception_of_the_user_s_function_is_named_with_its_line(
+    tmp_path: Path, implementation: str, code: str, cause: str
+) -> None:
+    _, record = carried_out(tmp_path, in_folder(tmp_path, implementation, code))
+    assert record.kind == "function_failed"
+    assert record.cause == f"FunctionError: implementation {implementation}: {cause.format(folder=tmp_path)}"
+
+
+def test_a_module_with_the_name_of_another_one_is_not_measured(tmp_path: Path) -> None:
+    _, record = carried_out(tmp_path, in_folder(tmp_path, "timing:own", "def own(x, weight):\n    return x\n"))
+    assert record.kind == "bad_arguments"
+    assert "Python has another module timing" in (record.cause or "") and "rename yours" in (record.cause or "")
 
 
 def test_an_operator_that_does_not_exist_fails_with_its_sentence(tmp_path: Path) -> None:
