@@ -15,8 +15,8 @@ from orchestrator.campaign.loop import Event, EventKind, OnEvent, run_benchmark
 from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.executors import Executor
 from orchestrator.plan.cells import BATCH, TRAINER_BATCH_DEFAULT
-from orchestrator.plan.view.labels import labels
 from orchestrator.records import Experiment, Job, Measure, RunRecord, Status
+from orchestrator.records.labels import labels
 from orchestrator.results import claims
 from orchestrator.results.due_runs import NO_RETRY, Retry
 from orchestrator.results.folder import is_ours

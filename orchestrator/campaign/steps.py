@@ -32,8 +32,8 @@ from orchestrator.machine.provenance import pip_freeze
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand import Plan
 from orchestrator.plan.view.as_arrays import Arrays, all_runs, arrays_of
-from orchestrator.plan.view.labels import labels
 from orchestrator.records import Device, Experiment, JobState, Status
+from orchestrator.records.labels import labels
 from orchestrator.results import folder
 from orchestrator.results import requested as asked
 from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width, without_cold_first

@@ -16,8 +16,8 @@ def profile(
         list[str],
         Argument(
             metavar="PROFILE [NEW]",
-            help="An experiment, by its id or a unique part of it; a folder with one; or a trace file. With two of them, the "
-            "second is compared with the first.",
+            help="An experiment, by its id, a unique part of it, or a value that only it has; a folder with one; or a trace "
+            "file. With two of them, the second is compared with the first.",
         ),
     ],
     results: options.Results = options.RESULTS,

@@ -59,7 +59,9 @@ def report(choices: ReportOptions) -> None:
 
 
 def show(
-    experiment: Annotated[str, Argument(help="Experiment: its id, or a unique part of it.")],
+    experiment: Annotated[
+        str, Argument(help="Experiment: its id, a unique part of it, or a value that only this experiment has.")
+    ],
     results: options.Results = options.RESULTS,
     lines: Annotated[int, Option(min=0, help="Number of last lines to print of each log.")] = 20,
 ) -> None:

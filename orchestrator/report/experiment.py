@@ -20,6 +20,7 @@ from orchestrator.measure.metrics import DASH, METRICS, Where, metric, show
 from orchestrator.records import Experiment, RunRecord
 from orchestrator.report.logs import log_end
 from orchestrator.results.contents import StoredExperiment, StoredRun
+from orchestrator.results.naming import find
 from orchestrator.results.store import Store
 
 TAIL_BYTES = 64 * 1024
@@ -30,8 +31,8 @@ _SHOWN = Where.KEPT | Where.PAGE | Where.COMPARED | Where.SPEED
 
 
 def experiment_view(store: Store, wanted: str, *, lines: int) -> Iterator[str]:
-    """Yield the lines to show. Raise ResultsError unless exactly one experiment's id contains `wanted`."""
-    name = store.find(wanted)
+    """Yield the lines to show. Raise ResultsError unless `wanted` means exactly one experiment."""
+    name = find(store, wanted)
     stored = StoredExperiment(experiment=store.experiment(name), runs=store.runs(name))
     files = _files(stored.runs[-1], lines) if stored.runs else ()
     parts = (

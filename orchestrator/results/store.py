@@ -22,7 +22,7 @@ from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import is_utf8, quoted, with_bytes
 from orchestrator.files.redaction import redact, redact_file
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunFolder, RunRecord, dump, load
-from orchestrator.records.experiment import SAFE_ID, ids_named
+from orchestrator.records.experiment import SAFE_ID
 from orchestrator.records.run_folder import EXPERIMENT_FILE
 from orchestrator.results import experiment_file, requested
 from orchestrator.results.claims import Clock, our_clock, remove_unfinished, state
@@ -39,7 +39,6 @@ from orchestrator.results.folder import (
 )
 
 # The largest number of ids in a message.
-MOST_IDS = 10
 _RUN_NAME = re.compile(r"r([1-9]\d*)-t([1-9]\d*)")
 
 
@@ -215,21 +214,6 @@ class Store:
         known = self.suite().get("experiments")
         names = known if isinstance(known, list) else []
         return list(dict.fromkeys(name for name in names if isinstance(name, str)))
-
-    def find(self, word: str) -> str:
-        """Return the only id that `ids_named` finds for this word. Raise ResultsError if it finds none or several."""
-        ids = self.ids()
-        matches = ids_named(word, ids)
-        if len(matches) == 1:
-            return matches[0]
-        shown = ", ".join((matches or ids)[:MOST_IDS]) + (", …" if len(matches or ids) > MOST_IDS else "")
-        if matches:
-            raise ResultsError(
-                f"{self.root}: the ids of {len(matches)} experiments contain {word!r}; name one of: {shown}"
-            )
-        raise ResultsError(
-            f"{self.root}: there is no experiment {word!r}{'. Allowed: ' if shown else '; the folder has none'}{shown}"
-        )
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Write a file that is made from the records, such as `benchmarks.csv`. Replace an older file, and return the path."""

@@ -19,8 +19,8 @@ from orchestrator.campaign.live_display import Progress
 from orchestrator.campaign.loop import Event, EventKind
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.status.experiment import RepeatState
-from orchestrator.plan.view.labels import labels
 from orchestrator.records import Job, Measurement, Status
+from orchestrator.records.labels import labels
 from orchestrator.results.store import Store, write_record
 
 EXPERIMENT = experiment("m", arguments={"max_steps": "20"}, repeats=3)

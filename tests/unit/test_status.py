@@ -275,9 +275,11 @@ def test_a_pause_is_longer_where_looking_takes_long(store: Store) -> None:
 def test_words_name_experiments_by_a_part_that_no_other_has(store: Store) -> None:
     assert chosen(store, []) == tuple(store.ids()) == (A.id, B.id, C.id)
     assert chosen(store, ["full-b", A.id, "full-b-0"]) == (B.id, A.id)
-    with pytest.raises(ResultsError, match=f"the ids of 3 experiments contain 'full'; name one of: {A.id}, {B.id}"):
+    with pytest.raises(
+        ResultsError, match=rf"the ids of 3 experiments contain 'full'; name one of: {A.id} \(name=a\), {B.id}"
+    ):
         chosen(store, ["full"])
-    with pytest.raises(ResultsError, match=f"there is no experiment 'nothing'. Allowed: {A.id}, {B.id}, {C.id}"):
+    with pytest.raises(ResultsError, match=rf"there is no experiment 'nothing'. Allowed: {A.id} \(name=a\), {B.id}"):
         chosen(store, ["nothing"])
 
 
@@ -291,6 +293,48 @@ def test_experiments_with_one_readable_part_have_the_values_that_distinguish_the
     both = [experiment(id=f"s-m.gpus1-{rows * 12}", arguments={"rows": rows, "seed": "4"}) for rows in "12"]
     status = Reader(Store(stored(tmp_path / "results", *((one, []) for one in both)))).look()
     assert text_of(status, 80).splitlines()[-2:] == [f"  {one.id}  1×  rows={one.arguments['rows']}" for one in both]
+
+
+def test_a_value_that_only_one_experiment_has_names_it(tmp_path: Path) -> None:
+    several = [("eager", "rmsnorm"), ("liger", "rmsnorm"), ("fast:swiglu", "rmsnorm"), ("liger", "swiglu")]
+    both = [
+        experiment(id=f"s-m.gpus1-{at * 12}", arguments={"implementation": given, "operator": operator})
+        for at, (given, operator) in zip("1234", several, strict=True)
+    ]
+    store = Store(stored(tmp_path / "results", *((one, []) for one in both)))
+    for word, at in (
+        ("eager", 0),
+        ("fast", 2),
+        ("operator=swiglu", 3),
+        ("liger rmsnorm", 1),
+        ("implementation=eag", 0),
+    ):
+        assert chosen(store, [word]) == (both[at].id,)
+    assert chosen(store, ["swiglu"]) == (both[3].id,), "a whole value comes before a part of one"
+    with pytest.raises(ResultsError) as mistake:
+        chosen(store, ["liger"])
+    assert str(mistake.value) == (
+        f"{store.root}: the values of 2 experiments contain 'liger'; name one of: {both[1].id} (implementation=liger "
+        f"operator=rmsnorm), {both[3].id} (implementation=liger operator=swiglu)"
+    )
+    with pytest.raises(
+        ResultsError, match=r"there is no experiment 'nothing'. Allowed: .*1 \(implementation=eager oper"
+    ):
+        chosen(store, ["nothing"])
+    with pytest.raises(ResultsError, match=r"the ids of 4 experiments contain 's-m'; name one of: .*1 \(implem"):
+        chosen(store, ["s-m"])
+
+
+def test_a_benchmark_names_the_experiment_of_its_suite(tmp_path: Path) -> None:
+    one, other = (experiment(id=f"s-{at}-{at * 12}", trainer="pytest_benchmark") for at in "ab")
+    tests = ({"fullname": "bench.py::test_total"}, {"fullname": "bench.py::test_sum[1]"})
+    store = Store(stored(tmp_path / "results", (one, [replace(ended(one, 1), benchmarks=tests)]), (other, [])))
+    for word in ("test_total", "bench.py::test_sum[1]", "test_sum"):
+        assert chosen(store, [word]) == (one.id,)
+    with pytest.raises(
+        ResultsError, match=r"Allowed: s-a-a+ \(bench.py::test_total, bench.py::test_sum\[1\]\), s-b-b+$"
+    ):
+        chosen(store, ["test_mean"])
 
 
 def test_only_the_chosen_ones_are_looked_at(store: Store) -> None:

@@ -28,9 +28,10 @@ from orchestrator.campaign.status.experiment import (
 )
 from orchestrator.campaign.status.time_left import Expectation, Span, Work
 from orchestrator.machine.stop_signals import StopSignals
-from orchestrator.plan.view.labels import labels
 from orchestrator.records import Job
+from orchestrator.records.labels import labels
 from orchestrator.results.folder import SUITE_FILE
+from orchestrator.results.naming import find
 from orchestrator.results.store import Store
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
@@ -77,8 +78,8 @@ class CampaignStatus:
 
 
 def chosen(store: Store, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids that `wanted` names, or all ids if it is empty. Raise ResultsError as `Store.find` does."""
-    return tuple(dict.fromkeys(map(store.find, wanted))) or tuple(store.ids())
+    """Return the ids that `wanted` names, or all ids if it is empty. Raise ResultsError as `find` does."""
+    return tuple(dict.fromkeys(find(store, word) for word in wanted)) or tuple(store.ids())
 
 
 class Reader:

@@ -18,13 +18,12 @@ from orchestrator.compare.sides import environment, experiments, folders, keys, 
 from orchestrator.compare.sides.experiments import Origin, Place
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import ResultsError
-from orchestrator.files import reading
+from orchestrator.files import gc_pause, reading
 from orchestrator.files.printable_text import counted
 from orchestrator.files.reading import Unreadable
 from orchestrator.files.redaction import Redactor, redact_cells, redactor
 from orchestrator.records import Device, Status
 from orchestrator.records.experiment import SAFE_ID
-from orchestrator.results import gc_pause
 from orchestrator.results.folder import SUITE_FILE
 from orchestrator.results.table.rows import Row, Value, ambiguous
 from orchestrator.results.table.sources import csv_file

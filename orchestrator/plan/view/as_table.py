@@ -15,8 +15,8 @@ from orchestrator.files.printable_text import joined_lines
 from orchestrator.files.redaction import Redactor, redactor
 from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, MODEL
 from orchestrator.plan.expand import Plan, has_id
-from orchestrator.plan.view.labels import assignments, distinguishing
 from orchestrator.records import Experiment
+from orchestrator.records.labels import assignments, distinguishing
 
 if TYPE_CHECKING:  # most plans need no forecast
     from orchestrator.plan.forecast.outlook import Outlook

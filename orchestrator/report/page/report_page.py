@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.files import gc_pause
 from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact
 from orchestrator.report.highlights import Highlight, HighlightKind
@@ -20,7 +21,7 @@ from orchestrator.report.page.charts.chart import Absent, Chart
 from orchestrator.report.page.folders import Folders
 from orchestrator.report.page.shell import Section
 from orchestrator.report.page.texts import one_line
-from orchestrator.results import folder, gc_pause
+from orchestrator.results import folder
 
 if TYPE_CHECKING:
     from markupsafe import Markup

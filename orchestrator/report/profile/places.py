@@ -12,6 +12,7 @@ from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.files.reading import resolved
 from orchestrator.records.experiment import SAFE_ID, experiment_of
 from orchestrator.results.experiment_file import measure_alike
+from orchestrator.results.naming import find
 from orchestrator.results.store import Store
 
 # The folder of the traces in a run's folder.
@@ -74,7 +75,7 @@ def trace_of(word: str, *, results: Path, rank: int, kind: Kind = TRACE) -> Path
     named = Path(word)
     if named.is_file():
         return named
-    folder = named if named.is_dir() else results / "experiments" / Store.resume(results).find(word)
+    folder = named if named.is_dir() else results / "experiments" / find(Store.resume(results), word)
     traces = _traces(folder, kind)
     if not traces:
         cure = f"write `monitors: [{kind.monitor}]` into the scenario of a training, and run it again"

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.errors import ResultsError
-from orchestrator.files import reading
+from orchestrator.files import gc_pause, reading
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact, redactor
 from orchestrator.records import Caveat, CaveatKind, JobState, Status
-from orchestrator.results import gc_pause, neighbour_cost
+from orchestrator.results import neighbour_cost
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.due_runs import shortfall, without_cold_first
 from orchestrator.results.store import Store

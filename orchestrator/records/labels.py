@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import MASK, is_secret_name, redactor
-from orchestrator.records import Experiment, as_items
+from orchestrator.records.experiment import Experiment, as_items
 
 
 def distinguishing(experiments: Iterable[Experiment], *, but: Collection[str] = ()) -> dict[str, set[str]]:
