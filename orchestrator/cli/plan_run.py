@@ -52,15 +52,18 @@ def plan(options: PlanOptions) -> None:
         raise SelectionError(f"--fit-only uses the memory of this machine's GPUs or of --assume; {cure}")
     suite, site = _with_executor(_load(options), options)
     machine = _machine(options.assume, site)
-    if options.results is not None:
+    results = options.results
+    is_new = results is not None and not results.exists()  # as before every first campaign
+    if results is not None and not is_new:
         from orchestrator.results.store import Store
 
-        Store.resume(options.results)  # raises ResultsError if there is no such folder
+        Store.resume(results)  # raises ResultsError if this is another kind of folder
     outlook = None
     if options.fit or options.gpu_memory or machine.assumed:
         from orchestrator.plan.forecast.outlook import outlook_of
 
-        outlook = outlook_of(fit=options.fit, gpu_memory=options.gpu_memory, machine=machine, results=options.results)
+        earlier = None if is_new else results
+        outlook = outlook_of(fit=options.fit, gpu_memory=options.gpu_memory, machine=machine, results=earlier)
     planned = _expand(suite, _select(options), machine, site)
     if options.fit_only:
         planned = _without_what_cannot_run(planned, machine)
@@ -68,8 +71,9 @@ def plan(options: PlanOptions) -> None:
     if site is not None:
         from orchestrator.campaign import steps
 
-        arrays = steps.arrays_to_submit(planned, site, options.results)
-    below = _below(planned, options, options.results or RESULTS, counted_here=not machine.assumed)
+        arrays = steps.arrays_to_submit(planned, site, results)
+    below = _below(planned, options, results or RESULTS, counted_here=not machine.assumed)
+    below += [f"{results}: there is no such folder yet, so all runs are new."] if is_new else []
     _show_plan(planned, options, outlook, below=below, arrays=arrays)
 
 

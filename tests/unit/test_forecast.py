@@ -370,13 +370,19 @@ def test_earlier_results_are_used_and_named(call: Call) -> None:
             "--assume already gives the GPUs' memory; leave --gpu-memory out",
         ),
         (("--fit-only", "--gpu-memory", "80GiB"), "leave --gpu-memory out, or write --assume 1x80GiB"),
-        (("--results", "nowhere"), "there is no such folder"),
-        (("--assume", "8xH100", "--results", "nowhere"), "there is no such folder"),
+        (("--results", str(ROOT / "docs")), "this is not a results folder"),
+        (("--assume", "8xH100", "--results", str(PLAN_96)), "there is no such folder"),
     ],
 )
 def test_options_that_do_not_go_together(words: tuple[str, ...], said: str, call: Call) -> None:
     code, out, err = call("plan", PLAN_96, *words)
     assert (code, out) == (2, "") and said in err
+
+
+@pytest.mark.parametrize("words", [(), ("--assume", "8xH100")])
+def test_a_plan_for_a_folder_that_does_not_exist_yet_has_new_runs_only(words: tuple[str, ...], call: Call) -> None:
+    code, out, _ = call("plan", PLAN_96, *words, "--results", "nowhere")
+    assert code == 0 and out.endswith("nowhere: there is no such folder yet, so all runs are new.\n")
 
 
 def test_fit_only_goes_by_the_gpus_of_this_machine(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
