@@ -84,8 +84,8 @@ def test_a_plan_names_changed_files_of_the_folder_that_the_user_names(edited: Ed
     code, out, _ = call(edited.folder, "plan", "scenarios.yaml", "--results", "monday")
     assert code == 0 and re.search(r"model\.py changed since the runs of own in monday \(", out)
     assert "since the runs" not in call(edited.folder, "plan", "scenarios.yaml")[1], "these experiments have run"
-    code, _, err = call(edited.folder, "plan", "scenarios.yaml", "--results", "tuesday")
-    assert code == 2 and "tuesday: there is no such folder" in err
+    code, out, _ = call(edited.folder, "plan", "scenarios.yaml", "--results", "tuesday")
+    assert code == 0 and "tuesday: there is no such folder yet, so all runs are new." in out
 
 
 def test_an_edited_file_runs_anew_and_the_older_runs_stay(edited: Edited) -> None:
@@ -120,7 +120,10 @@ def test_rerun_refuses_the_side_whose_files_changed(edited: Edited, call: Call) 
     (folder / "comparison.json").write_text(json.dumps(document))
     _, out, err = call(folder, "rerun", "--from", "comparison.json", "--dry-run", "--ignore", "all")
     said = " ".join((out + err).split())
-    assert "base is not run: model.py changed since its runs; restore the old content, or make a new campaign" in said
+    assert (
+        "base is not run: model.py changed since its runs; put the old file back, then repeat this command, or make a new campaign"
+        in said
+    )
     assert "new is not run" not in said
 
 

@@ -137,7 +137,8 @@ def _other_files(experiment: Experiment) -> str | None:
     if unknown:
         names = sources.listed(unknown)
         return f"an older version of Tunebench did not record the content of {names}; make a new campaign"
-    return sources.why_changed(experiment, "since its runs; restore the old content, or make a new campaign")
+    back = "put the old file back" if len(sources.changed(experiment)) == 1 else "put the old files back"
+    return sources.why_changed(experiment, f"since its runs; {back}, then repeat this command, or make a new campaign")
 
 
 def _is_own(paths: Iterable[Path]) -> bool:
