@@ -58,9 +58,14 @@ def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
         **_start_up(workers[0]),
         **_memory(workers, world_size),
         **_compiling(workers),
-        "core_wait_share": max(filter(None, map(_core_wait, workers)), default=None),
+        "core_wait_share": longest_core_wait(workers),
         "stopped_early": stopped.get("why"),
     }
+
+
+def longest_core_wait(workers: Sequence[Worker]) -> float | None:
+    """Return the largest share of time for which one of the processes waited for a core. Return None if it is unknown."""
+    return max(filter(None, map(_core_wait, workers)), default=None)
 
 
 def _core_wait(worker: Worker) -> float | None:

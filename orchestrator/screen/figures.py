@@ -113,7 +113,8 @@ class Off:
 class Screen:
     """All figures of one machine at one time. `taken_at` is an ISO date. `software` maps names to versions.
 
-    `earlier` is the number of earlier screens of this machine that the figures were compared with.
+    `earlier` is the number of earlier screens of this machine that the figures were compared with. `core_wait_share` is the
+    share of time for which a process of the screen waited for a core.
     """
 
     host: str
@@ -126,4 +127,5 @@ class Screen:
     figures: tuple[Figure, ...] = ()
     off: tuple[Off, ...] = ()
     earlier: int = 0
+    core_wait_share: float | None = None
     schema_version: int = SCHEMA_VERSION

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
+from orchestrator.measure.rank_files import busy_host
 from orchestrator.screen.figures import CPU, KINDS, OF_ALL, Figure, Off, Screen
 
 LEAST_GROUP, LARGEST_Z = 5, 5.0
@@ -100,14 +101,19 @@ def _off(figure: Figure, reference: float, found: float, against: str) -> Off:
 def history(screen: Screen, earlier: Iterable[Screen]) -> History:
     """Return the values of earlier screens of this host with the same software, one for each screen.
 
-    A figure of a GPU that another process used is left out.
+    A figure of a GPU that another process used is left out. So is a screen of a busy host.
     """
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in earlier:
-        if one.host == screen.host and _software(one) == _software(screen):
+        if one.host == screen.host and _software(one) == _software(screen) and not busy(one):
             for key, value in typical(one).items():
                 values[key].append(value)
     return values
+
+
+def busy(screen: Screen) -> str | None:
+    """Return a sentence if the host was busy during the screen, by the rule for runs. Return None otherwise."""
+    return next((caveat.sentence for caveat in busy_host(screen.core_wait_share)), None)
 
 
 def _software(screen: Screen) -> tuple[str | None, ...]:

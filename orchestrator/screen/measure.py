@@ -33,6 +33,7 @@ from orchestrator.machine.gpus import (
 )
 from orchestrator.machine.provenance import cpu_name
 from orchestrator.measure.memory_logs import finite
+from orchestrator.measure.rank_files import longest_core_wait
 from orchestrator.monitors.occupants import Occupied, computing_here, occupied
 from orchestrator.records import Command, Gpu, Limit
 from orchestrator.screen import stored
@@ -77,6 +78,7 @@ def screen(python: str | None) -> Screen:
         cards=tuple(_cards(gpus, in_use, perhaps)),
         links=links,
         figures=(_figure(CPU, (), "", found.host, (), found), *_of_ranks(gpus, links, found)),
+        core_wait_share=longest_core_wait((found.host, *found.ranks)),
     )
     before = history(measured, stored.read(stored.folder_of(host)))
     judged = replace(measured, off=off(measured, before), earlier=len(before.get((CPU, ""), ())))

@@ -13,6 +13,7 @@ from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import DASH
 from orchestrator.records.as_json import dump
 from orchestrator.screen.figures import CPU, KINDS, OF_A_GPU, Card, Figure, Off, Screen
+from orchestrator.screen.judge import busy
 
 
 def as_json(screen: Screen) -> str:
@@ -27,7 +28,8 @@ def view(screen: Screen, *, stored_in: str) -> RenderableType:
         parts += [_of_gpus(screen), Text("")]
     parts += [_of_host(screen), Text("")]
     parts += [Text(sentence, style="red") for sentence in off_sentences(screen)]
-    parts += [Text(sentence, style="yellow") for sentence in (*in_use_sentences(screen), *_missing(screen))]
+    others = (*busy_sentences(screen), *in_use_sentences(screen), *_missing(screen))
+    parts += [Text(sentence, style="yellow") for sentence in others]
     return Group(*parts, Text(_end(screen, stored_in)))
 
 
@@ -109,6 +111,12 @@ def _processes_on(screen: Screen, one: Off) -> str:
     return f"; on it: {'; '.join(names)}" if len(one.gpus) == 1 else f"; on them: {'; '.join(names)}"
 
 
+def busy_sentences(screen: Screen) -> list[str]:
+    """Return a sentence if the host was busy, so that later screens are not compared with this one."""
+    why = busy(screen)
+    return [f"{why}; later screens are not compared with this one, so repeat it on an idle host"] if why else []
+
+
 def in_use_sentences(screen: Screen) -> list[str]:
     """Return a sentence for each GPU that another program uses."""
     return [_in_use(card, card.used_bytes) for card in screen.cards if card.used_bytes is not None]
@@ -120,9 +128,10 @@ def _in_use(card: Card, used_bytes: int) -> str:
 
 
 def warnings(screen: Screen) -> list[str]:
-    """Return sentences about everything that may disturb a campaign: figures that are off, GPUs in use, failed figures."""
+    """Return sentences about what may disturb a campaign: figures that are off, a busy host, GPUs in use, failed figures."""
     failed = [figure for figure in screen.figures if figure.failed]
-    return [*off_sentences(screen), *in_use_sentences(screen), *_missing(replace(screen, figures=tuple(failed)))]
+    disturbed = (*busy_sentences(screen), *in_use_sentences(screen))
+    return [*off_sentences(screen), *disturbed, *_missing(replace(screen, figures=tuple(failed)))]
 
 
 def _missing(screen: Screen) -> Iterator[str]:
@@ -145,9 +154,9 @@ def _end(screen: Screen, stored_in: str) -> str:
     elif screen.earlier:
         verdict = f"Nothing is off, compared with {earlier} of this machine."
     elif len(screen.cards) > 1:
-        verdict = "Nothing is off among the GPUs. This is the first screen of this machine."
+        verdict = "Nothing is off among the GPUs. This machine has no earlier screen to compare with."
     else:
-        verdict = "This is the first screen of this machine, so there is nothing to compare the figures with."
+        verdict = "This machine has no earlier screen to compare the figures with."
     return f"{verdict} The figures are stored in {stored_in}."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from campaigns import ROOT, tunebench
 
 from orchestrator.machine.gpus import visible_gpus
+from orchestrator.measure.rank_files import LONG_CORE_WAIT
 from orchestrator.screen.figures import OF_A_GPU, OF_A_PAIR, OF_ALL
 
 PROGRAM = ROOT / "orchestrator" / "workers" / "screen" / "screen.py"
@@ -45,7 +47,8 @@ def test_a_machine_is_measured_and_a_campaign_keeps_the_figures_that_compare_rea
     assert ran.code == 0, ran.said
     (kept,) = (ran.results / "screens").iterdir()
     second = json.loads(kept.read_text())
-    assert second["earlier"] == 1 and second["host"] == first["host"]
+    was_busy = (first["core_wait_share"] or 0) > LONG_CORE_WAIT  # then it is not a reference
+    assert second["earlier"] == (0 if was_busy else 1) and second["host"] == first["host"]
     assert len([*stored.parent.iterdir()]) == 2
 
     shutil.copytree(ran.results, tmp_path / "slower")
@@ -64,6 +67,30 @@ def test_a_gpu_that_torch_cannot_use_has_a_reason_and_the_cpu_a_figure(tmp_path:
     for rank in (0, 1):
         written = json.loads((tmp_path / f"rank{rank}.json").read_text())
         assert written["figures"] == [] and "cannot use the GPUs" in written["problem"]
+
+
+LOOPS = """
+import sys
+sys.path.insert(0, {folder!r})
+import screen, written_figures
+written_figures.Figures({file!r}).measure("cpu_loops_per_s", [], screen.loop_rates)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux counts the wait for a core")
+def test_the_wait_for_a_core_that_another_process_uses_is_measured(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    pin = f"import os; os.sched_setaffinity(0, {{{core}}})\n"
+    file = tmp_path / "host.json"
+    busy = subprocess.Popen([sys.executable, "-c", f"{pin}while True: pass"])
+    try:
+        code = pin + LOOPS.format(folder=str(PROGRAM.parent), file=str(file))
+        subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    finally:
+        busy.kill()
+        busy.wait()
+    wait = json.loads(file.read_text())["core_wait"]
+    assert 0.2 < wait["waited_s"] / wait["wall_s"] < 1
 
 
 def test_an_interpreter_without_torch_leaves_the_figure_of_the_cpu(tmp_path: Path) -> None:

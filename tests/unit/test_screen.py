@@ -121,6 +121,16 @@ def test_a_disturbed_screen_does_not_become_the_reference() -> None:
     assert off(screened([600 * TERA]), disturbed, screened([700 * TERA])) != []
 
 
+def test_a_screen_of_a_busy_host_says_so_and_does_not_become_the_reference() -> None:
+    loaded = screened([350 * TERA], core_wait_share=0.21)
+    assert judge.history(screened([700 * TERA]), [loaded]) == {}
+    assert judge.history(screened([700 * TERA]), [screened([700 * TERA], core_wait_share=0.09)]) != {}
+    said = "the host was busy: a process's threads waited for a core in 21% of the time"
+    again = f"{said}; later screens are not compared with this one, so repeat it on an idle host"
+    assert view.warnings(loaded) == [again] and not view.has_failed(loaded)
+    assert f"new: node1: {said}" in screens.differences([screened([350 * TERA])], [loaded])
+
+
 def test_figures_of_the_host_differ_between_screens_of_an_idle_machine() -> None:
     """Two screens of two idle H100: the launch latency differed by 6 %, and a pair's bandwidth with 1 MiB by 12 %."""
     cards = [figure_of("launch_s", 0, 3.92e-6, 3.86e-6, 4.04e-6), figure_of("launch_s", 1, 3.77e-6, 3.66e-6, 3.84e-6)]
@@ -268,7 +278,11 @@ def test_the_files_of_the_processes_become_figures_of_gpus(two_gpus: Callable[..
     ring = measured("all_reduce_256mib_bytes_per_s", [0, 1], 340e9)
     found = two_gpus(
         {
-            "host.json": {"python": "3.11.7", "figures": [measured(CPU, [], 9e6)]},
+            "host.json": {
+                "python": "3.11.7",
+                "figures": [measured(CPU, [], 9e6)],
+                "core_wait": {"waited_s": 0.2, "wall_s": 0.8},
+            },
             "rank0.json": {"torch": "2.11.0", "figures": [measured(MATMUL, [0], 700 * TERA), ring]},
             "rank1.json": {"torch": "2.11.0", "figures": [measured(MATMUL, [1], 340 * TERA)]},
         }
@@ -282,6 +296,7 @@ def test_the_files_of_the_processes_become_figures_of_gpus(two_gpus: Callable[..
     }
     assert {figure.missing for figure in found.figures if not figure.samples} == {"Segmentation fault"}
     assert (found.software["torch"], found.software["python"]) == ("2.11.0", "3.11.7")
+    assert found.core_wait_share == 0.25
     (sentence,) = view.off_sentences(found)
     assert sentence.startswith(
         "GPU 1: bf16 matmul is 51.4% slower than the best of 2 GPUs (340 against 700 TFLOP/s); on it: "

@@ -20,14 +20,19 @@ Values = Mapping[tuple[str, str], Sequence[float]]
 
 
 def differences(base: Sequence[Screen], new: Sequence[Screen]) -> tuple[str, ...]:
-    """Return sentences: which figures of the new hosts differ from those of the base, and what was off in the screens.
+    """Return sentences: which figures of the new hosts differ from those of the base, and what was off or busy in the screens.
 
     The screens may come from other people, so secrets in them are masked.
     """
     before = _by_host(base)
     hosts = [sentence for host, values in _by_host(new).items() for sentence in _of_host(host, values, before)]
     sides = (("base", base), ("new", new))
-    was_off = [f"{name}: {one.host}: {text}" for name, side in sides for one in side for text in off_sentences(one)]
+    was_off = [
+        f"{name}: {one.host}: {text}"
+        for name, side in sides
+        for one in side
+        for text in (*off_sentences(one), *filter(None, [judge.busy(one)]))
+    ]
     return tuple(dict.fromkeys(map(redact, [*hosts, *was_off])))
 
 
