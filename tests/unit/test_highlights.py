@@ -82,7 +82,13 @@ def test_a_limit_is_named_only_beyond_the_noise(runs: int, value: float, by: Seq
 
 def test_a_doubted_experiment_has_no_limit() -> None:
     busy = (Caveat(kind=CaveatKind.BUSY_HOST, detail="x"),)
-    assert gains(replace(limited(name="data_time_s", value=0.031), warnings=busy)) == []
+    doubted = replace(limited(name="data_time_s", value=0.031), warnings=busy)
+    assert gains(doubted) == []
+    said = "by these numbers, it would be: baseline on llama-1b at 1 GPU: the data loader"
+    assert texts(highlights(made_table(doubted)), HighlightKind.NOTE) == [
+        f"it is not claimed what limits the steps of 1 experiment, because the numbers are in doubt (busy host); {said}"
+    ]
+    assert texts(highlights(made_table(replace(doubted, warnings=()))), HighlightKind.NOTE) == []
 
 
 def test_a_host_that_sets_the_pace_is_named_with_what_helps() -> None:

@@ -1,7 +1,7 @@
 """Sentences about what limits a step: the data loader, the host, small or uneven batches, or the waits of ranks for each other.
 
 A share is reported only if its 95 % interval over the runs is beyond the limit. A single run has to be beyond the limit by the
-share ONE_RUN_EFFECT. Experiments in doubt are left out.
+share ONE_RUN_EFFECT. One sentence names the experiments in doubt, and what would limit them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from orchestrator.files.printable_text import counted
 from orchestrator.measure.intervals import mean_of_logs
 from orchestrator.measure.metrics import ONE_RUN_EFFECT, show
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known
+from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import percent
 from orchestrator.results.table.baseline import ok_runs
+from orchestrator.results.table.doubts import kinds
 
 # The data loader, the host and the waits for other ranks are named if their share of a step is larger.
 LOADER, HOST, WAITS = 0.1, 0.5, 0.1
@@ -50,19 +52,45 @@ class _Share(NamedTuple):
         return percent(self.mean) + ("" if low == high else f" ({low} to {high})")
 
 
+_Found = Sequence[tuple[_Share, int]]
+_Words = Callable[[Known, _Share, int], str]
+
+
 def step_time(known: Known) -> Iterator[Highlight]:
-    """Yield sentences about the experiments that something else than the GPU's work limits, the largest share first."""
+    """Yield sentences about the experiments that something else than the GPU's work limits, the largest share first.
+
+    A last sentence names those in doubt.
+    """
     runs = ok_runs(known.table, _NAMES)
-    rows = [row for row in range(len(runs)) if not known.in_doubt(row)]
+    rows = range(len(runs))
     loader = [(share, row) for row in rows if (share := _per_step(runs[row], _DATA)) and share.is_above(LOADER)]
     told = {row for _, row in loader}
-    yield from _sentences(known, loader, _loader, "limited by the data loader")
     host = [(share, row) for row in rows if row not in told and (share := _host(known, runs[row], row))]
-    yield from _sentences(
-        known, host, lambda known, share, row: _host_bound(known, runs[row], row), "limited by the host"
-    )
     waits = [(share, row) for row in rows if (share := _per_step(runs[row], _WAIT)) and share.is_above(WAITS)]
-    yield from _sentences(known, waits, _waits, "limited by communication")
+    ways: Sequence[tuple[str, _Found, _Words]] = (
+        ("the data loader", loader, _loader),
+        ("the host", host, lambda known, share, row: _host_bound(known, runs[row], row)),
+        ("communication", waits, _waits),
+    )
+    for limit, found, words in ways:
+        certain = [(share, row) for share, row in found if not known.in_doubt(row)]
+        yield from _sentences(known, certain, words, f"limited by {limit}")
+    yield from _withheld(known, {limit: [row for _, row in found] for limit, found, _ in ways})
+
+
+def _withheld(known: Known, limits: Mapping[str, Sequence[int]]) -> Iterator[Highlight]:
+    """Yield a sentence about limits whose numbers are in doubt, with the reason for the doubt."""
+    names: dict[int, list[str]] = {}
+    for limit, rows in limits.items():
+        for row in filter(known.in_doubt, rows):
+            names.setdefault(row, []).append(limit)
+    if names:
+        which = listed([f"{known.names.whole(row)}: {' and '.join(found)}" for row, found in names.items()])
+        text = (
+            f"it is not claimed what limits the steps of {counted(len(names), 'experiment')}, because the numbers are in doubt "
+            f"({kinds(known.doubts, *names)}); by these numbers, it would be: {which}"
+        )
+        yield known.sentence(HighlightKind.NOTE, text, [*names])
 
 
 def _share(values: Sequence[float]) -> _Share | None:
@@ -100,9 +128,7 @@ def _uneven(known: Known, row: int) -> bool:
     return (known.numbers("step_tokens_spread", row) or 0.0) > UNEVEN
 
 
-def _sentences(
-    known: Known, found: Sequence[tuple[_Share, int]], words: Callable[[Known, _Share, int], str], rest: str
-) -> Iterator[Highlight]:
+def _sentences(known: Known, found: _Found, words: _Words, rest: str) -> Iterator[Highlight]:
     """Yield a sentence for each of the first experiments, and a sentence that counts the others."""
     order = sorted(found, key=lambda entry: -entry[0].mean)
     for share, row in order[:MOST]:
