@@ -128,6 +128,20 @@ def test_a_change_in_percent(ratio: float, text: str) -> None:
     assert wording.percent(ratio) == text
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.969, 1.02, "-3.1% to +2.0%"),
+        (0.969, 12.0, "×0.969 to ×12"),
+        (0.05, 1.0, "×0.05 to ×1"),
+        (0.05, 20.0, "×0.05 to ×20"),
+    ],
+)
+def test_both_ends_of_an_interval_have_one_unit(low: float, high: float, text: str) -> None:
+    assert wording.span(low, high) == text
+    assert wording.range_of(low, high) == text and wording.range_of(low, low) == wording.percent(low)
+
+
 # Back from JSON
 
 

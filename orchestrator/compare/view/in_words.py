@@ -113,14 +113,14 @@ def _entries(rows: Sequence[Row]) -> list[str]:
 
 def _entry(name: str, metric_name: str, rows: Sequence[Row]) -> str:
     ratios = sorted((row.ratio for row in rows if row.ratio), key=lambda ratio: ratio.value)
-    change = dict.fromkeys((wording.percent(ratios[0].value), wording.percent(ratios[-1].value))) if ratios else {}
+    change = wording.range_of(ratios[0].value, ratios[-1].value) if ratios else ""
     ends = [ratio.interval for ratio in ratios if ratio.interval]
     low, high = min((end.low for end in ends), default=1.0), max((end.high for end in ends), default=1.0)
-    within = f" ({wording.percent(low)} to {wording.percent(high)})" if ends and len(ends) == len(ratios) else ""
+    within = f" ({wording.span(low, high)})" if ends and len(ends) == len(ratios) else ""
     needs = sorted(row.needs for row in rows if row.needs)
     runs = dict.fromkeys((needs[0], needs[-1])) if needs else {}
     at = gpus([row.label for row in rows])
-    parts = [name, " to ".join(change), f"{wording.heading(metric_name)}{within}", at]
+    parts = [name, change, f"{wording.heading(metric_name)}{within}", at]
     more = f"; about {' to '.join(map(str, runs))} more runs per side would settle it" if runs else ""
     return " ".join(filter(None, parts)) + more
 

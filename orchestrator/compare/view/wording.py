@@ -88,9 +88,26 @@ def words(verdict: Verdict) -> str:
 def percent(ratio: float) -> str:
     """Return a ratio as a change: `-5.1%`. Return the ratio itself if it is at least ten, or at most a tenth."""
     if not 0.1 < ratio < 10:
-        return f"×{ratio:.3g}"
+        return _factor(ratio)
     text = f"{ratio - 1:+.1%}"
     return "0.0%" if text in ("+0.0%", "-0.0%") else text
+
+
+def _factor(ratio: float) -> str:
+    return f"×{ratio:.3g}"
+
+
+def span(low: float, high: float) -> str:
+    """Return two ratios as changes: `-5.1% to +2.0%`. If `percent` would give a factor for one of them, both are factors."""
+    ends = percent(low), percent(high)
+    if any(end.startswith("×") for end in ends):
+        ends = _factor(low), _factor(high)
+    return " to ".join(ends)
+
+
+def range_of(low: float, high: float) -> str:
+    """Return the `span` of two ratios. If both are the same text, return this text once."""
+    return " to ".join(dict.fromkeys(span(low, high).split(" to ")))
 
 
 def change(ratio: Ratio | None) -> str:
@@ -102,7 +119,7 @@ def interval(ratio: Ratio | None) -> str:
     """Return the 95 % interval of the change. It is empty if there is no interval."""
     if ratio is None or ratio.interval is None:
         return ""
-    return f"{percent(ratio.interval.low)} to {percent(ratio.interval.high)}"
+    return span(ratio.interval.low, ratio.interval.high)
 
 
 def values(row: Row) -> str:

@@ -19,6 +19,7 @@ from orchestrator.compare.history.view import wording
 from orchestrator.compare.history.view.wording import SeriesStep
 from orchestrator.compare.view import in_words
 from orchestrator.compare.view.in_words import BETWEEN
+from orchestrator.compare.view.wording import range_of
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import metric, show
 
@@ -170,7 +171,7 @@ def first_words(series: Series, step: Step) -> str:
 def _finding(steps: Sequence[SeriesStep], where: str, shown: Sequence[SeriesStep] = ()) -> Finding:
     series, step = max(steps, key=lambda item: abs(math.log1p(item[1].change)))
     changes = sorted(each.change for _, each in steps)
-    ends = " to ".join(dict.fromkeys(wording.percent(change) for change in (changes[0], changes[-1])))
+    ends = range_of(1 + changes[0], 1 + changes[-1])
     levels = (
         f", {show(series.metric, step.before)} {wording.ARROW} {show(series.metric, step.after)}"
         if len(steps) == 1
