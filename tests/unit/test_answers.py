@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from orchestrator.records import Caveat, CaveatKind, Device
 from orchestrator.report.highlights.answers import MOST_ROWS, Answer, answers
+from orchestrator.report.page import shell
 from orchestrator.results.table.baseline import with_baseline
 from orchestrator.results.table.column_choice import column
 
@@ -151,6 +152,8 @@ def test_arguments_that_distinguish_experiments_are_in_their_names() -> None:
 def test_of_many_experiments_the_slow_ones_are_counted() -> None:
     (answer,) = found(*(Made(framework=f"f{n}", runs=speeds(100.0 + n)) for n in range(MOST_ROWS + 3)))
     assert (len(answer.candidates), answer.more) == (MOST_ROWS, 3)
+    for more, text in ((1, "1 slower experiment is in"), (3, "3 slower experiments are in")):
+        assert f"{text} the table below." in shell.render("answers.html", answers=[replace(answer, more=more)])
 
 
 @given(st.lists(st.lists(st.floats(80.0, 120.0), min_size=2, max_size=4), min_size=2, max_size=4))

@@ -290,7 +290,7 @@ class Table {
     const inner = element("div", { className: "inner" }, element("h4", {}, this.data.ids[row]));
     if (runs.length) inner.append(this.runs(runs));
     else inner.append(element("p", { className: "note" }, "No run of this experiment has ended."));
-    if (more) inner.append(element("p", { className: "note" }, `${more} more runs are in the folder of the experiment.`));
+    if (more) inner.append(element("p", { className: "note" }, `${more} more ${more === 1 ? "run is" : "runs are"} in the folder of the experiment.`));
     if (profile !== null) inner.append(...this.profile(this.data.profiles[profile]));
     if (command) inner.append(...this.command(command, of, repeatOf(runs, of)));
     for (const log of logs) inner.append(element("h4", {}, `End of ${log.name}, ${of}`), pre(log.end, `End of ${log.name}`));
@@ -335,7 +335,7 @@ class Table {
       return element("p", { className: "note" }, `${side}: ${summaries[at]} `, link);
     });
     const region = element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "Profiles" }, table);
-    const left = more ? [element("p", { className: "note" }, `and ${more} more operations`)] : [];
+    const left = more ? [element("p", { className: "note" }, `and ${more} more operation${more === 1 ? "" : "s"}`)] : [];
     return [element("h4", {}, "Profiles"), element("p", {}, sentence), ...(rows.length ? [region] : []), ...left, ...links];
   }
 
