@@ -189,6 +189,17 @@ def test_names_that_would_look_alike_when_cut_have_a_line_of_their_own(call: Cal
     assert [line.rstrip() for line in narrow[4:12:2]] == [f"{name} · {model}" for model in models for name in names]
 
 
+def test_an_argument_that_is_cut_keeps_the_beginning_of_its_name_and_the_end_of_its_value(
+    call: Call, tmp_path: Path
+) -> None:
+    arguments = {"operator": "swiglu", "shape": "8x8"}
+    scenario = {"name": "s", "trainer": "operators", "device": "cpu", "arguments": arguments}
+    matrix = {"implementation": ["eager", "mine:swiglu"]}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump({"scenarios": [{**scenario, "matrix": matrix}]}))
+    lines = call("plan", tmp_path / "s.yaml", width=78)[1].splitlines()
+    assert [line.split()[1] for line in lines[3:5]] == ["implementation=eager", "implem…on=mine:swiglu"]
+
+
 def test_the_plan_as_commands(call: Call, file: Path, golden: Golden) -> None:
     code, out, _ = call("plan", file, "--scenario", "small", "--commands")
     assert code == 0

@@ -30,8 +30,9 @@ NAMES = ("scenario", "environment", "framework", "model", "arguments", "trainer"
 FLEXIBLE = frozenset({*NAMES, "memory", "state"})
 TO_THE_RIGHT = ("nodes", "GPUs", "batch", "times", "GPU-hours")
 IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
-# Columns whose values often have equal beginnings, such as config:llama-1b or max_seq_len=2048.
-ENDS_DIFFER = frozenset({"model", "arguments"})
+# Columns whose values often have equal beginnings, such as config:llama-1b or max_seq_len=2048. They are cut in the middle, and keep
+# one part of their beginning for each ENDS parts of their end.
+ENDS_DIFFER, ENDS = frozenset({"model", "arguments"}), 2
 GAP, MIN_WIDTH = "  ", 4
 # If a column of names would be cut to fewer characters than this, the names have a line of their own.
 READABLE = 8
@@ -122,10 +123,11 @@ def _line(
 
 
 def _cut(text: str, width: int, *, to_the_right: bool, end: bool) -> str:
-    """Return the text, cut or filled to this width. If it is too long, an ellipsis replaces its beginning (if `end`) or its end."""
+    """Return the text, cut or filled to this width. If it is too long, an ellipsis replaces its middle (if `end`) or its end."""
     missing = width - cell_len(text)
     if missing < 0 and end:
-        return "…" + set_cell_size(text[::-1], width - 1)[::-1]
+        begin = (width - 1) // (1 + ENDS)
+        return set_cell_size(text, begin) + "…" + set_cell_size(text[::-1], width - 1 - begin)[::-1]
     if missing < 0:
         return set_cell_size(text, width - 1) + "…"
     return " " * missing + text if to_the_right else text + " " * missing
