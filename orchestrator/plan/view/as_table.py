@@ -30,8 +30,8 @@ NAMES = ("scenario", "environment", "framework", "model", "arguments", "trainer"
 FLEXIBLE = frozenset({*NAMES, "memory", "state"})
 TO_THE_RIGHT = ("nodes", "GPUs", "batch", "times", "GPU-hours")
 IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
-# Columns whose values often have equal beginnings, such as config:llama-1b or max_seq_len=2048. They are cut in the middle, and keep
-# one part of their beginning for each ENDS parts of their end.
+# Columns whose values often have equal beginnings, such as config:llama-1b or max_seq_len=2048. They are cut in the middle, and
+# keep one part of their beginning for each ENDS parts of their end.
 ENDS_DIFFER, ENDS = frozenset({"model", "arguments"}), 2
 GAP, MIN_WIDTH = "  ", 4
 # If a column of names would be cut to fewer characters than this, the names have a line of their own.
