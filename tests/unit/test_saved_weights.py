@@ -73,3 +73,16 @@ def test_a_file_that_does_not_fit_is_explained(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     with pytest.raises(ArgumentError, match="does not work with DeepSpeed"):
         built(chosen)
+
+
+def test_a_disk_without_hard_links_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refused)
+    chosen = own(tmp_path)
+    first = built(chosen)
+    file = place(chosen, SMALL, seed=1)
+    assert [path.name for path in file.parent.iterdir()] == ["model.safetensors"]
+    save(built(own(tmp_path, weights="drawn"), seed=2), file)
+    assert same(built(chosen), first), "a file that is there stays"

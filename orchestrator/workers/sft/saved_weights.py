@@ -68,5 +68,8 @@ def save(model: Any, file: Path) -> None:
         os.link(part, file)
     except FileExistsError:
         pass
+    except OSError:  # the file system has no hard links, such as exFAT
+        if not file.exists():
+            os.replace(part, file)
     finally:
         part.unlink(missing_ok=True)
