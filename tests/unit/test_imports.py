@@ -153,3 +153,36 @@ def test_a_large_file_is_not_parsed_as_a_whole(tmp_path: Path) -> None:
     )
     assert limited.stdout == "((0, 'a'), (0, 'p.m'))\n"
     assert modules(folder) == ["big.py", "a.py", "p/__init__.py", "p/m.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "listed", "found"),
+    [
+        ("from p import *", '__all__ = ["m", "VALUE"]', ["p/__init__.py", "p/m.py"]),
+        ("from p import *", '__all__: list[str] = ("m",)', ["p/__init__.py", "p/m.py"]),
+        ("from p import *", '__all__ = ["n"]\n__all__ += ["m"]', ["p/__init__.py", "p/n.py", "p/m.py"]),
+        ("from p import *", "__all__ = [name for name in globals()]", ["p/__init__.py"]),
+        ("from p import *", '__all__ = ["../secret", "no such"]', ["p/__init__.py"]),
+        ("import p.o", '__all__ = ["m"]', ["p/__init__.py", "p/o.py", "p/m.py"]),
+    ],
+)
+def test_a_star_imports_the_modules_that_the_package_lists(
+    tmp_path: Path, text: str, listed: str, found: list[str]
+) -> None:
+    files = {"p/__init__.py": listed, "p/m.py": "", "p/n.py": "", "p/o.py": "from . import *", "train.py": text}
+    assert modules(tree(tmp_path, files)) == found
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (["fast.so"], ["fast.so"]),
+        (["fast.cpython-311-x86_64-linux-gnu.so"], ["fast.cpython-311-x86_64-linux-gnu.so"]),
+        (["fast.so", "fast.py"], ["fast.so", "fast.py"]),
+        (["fast.abi3.so", "fast/__init__.py"], ["fast/__init__.py"]),
+        (["faster.so"], []),
+    ],
+)
+def test_a_compiled_module_is_a_file_of_the_script(tmp_path: Path, files: list[str], found: list[str]) -> None:
+    """If a Python file of the same name exists too, the version of the interpreter decides, so both count."""
+    assert modules(tree(tmp_path, {**dict.fromkeys(files, "\x7fELF\0"), "train.py": "import fast"})) == found

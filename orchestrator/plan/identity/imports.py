@@ -1,25 +1,30 @@
 """The Python files that a script imports from folders of the user. The imports are found by reading the files; no file is run.
 
 Every `import` counts, even inside a function, an `if` or a `try`. A name is searched in the given folders, in Python's order: a
-package, a module, then a folder without `__init__.py`. A name that is in none of these folders is an installed package. Installed
-packages are not followed. Names that a program computes while it runs are not found.
+package, a compiled module (`NAME.so`, `NAME.*.so`), a module, then a folder without `__init__.py`. A name that is in none of these
+folders is an installed package. Installed packages are not followed. `from PACKAGE import *` imports the modules that the package
+lists in `__all__`. Names that a program computes while it runs are not found.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from typing import IO
 
-# The number of leading dots, and the dotted name after these dots. For `from a import b`, the name is `a.b`.
+# The number of leading dots, and the dotted name after these dots. For `from a import b`, the name is `a.b`, and for
+# `from a import *` it is `a.*`.
 Import = tuple[int, str]
 
 # Python's parser takes 500 times as much memory as its text. So a larger file, such as generated data, is not parsed as a whole.
 LARGE_BYTES = 256 * 1024
 _LONGEST_IMPORT = 10_000
+_STAR = "*"
 
 
 class Imports:
@@ -45,11 +50,22 @@ class Imports:
     def _imported(self, file: str, folders: Sequence[str]) -> Iterator[str]:
         for level, name in self._of_file(file):
             if level == 0:
-                yield from next(filter(None, (self._on_path(folder, name) for folder in folders)), ())
+                yield from next(filter(None, (self._files(folder, name) for folder in folders)), ())
                 continue
             package = os.path.normpath(os.path.join(os.path.dirname(file), *[os.pardir] * (level - 1)))
             if any(is_inside(package, folder) for folder in folders):
-                yield from self._on_path(package, name)
+                yield from self._files(package, name)
+
+    def _files(self, folder: str, name: str) -> tuple[str, ...]:
+        """Return the files that an import runs from this folder."""
+        package, star, _ = name.partition(_STAR)
+        if not star:
+            return self._on_path(folder, name)
+        package = package.rstrip(".")
+        files = self._on_path(folder, package) if package else ()
+        listed = _exported(os.path.join(folder, *package.split("."), "__init__.py"))
+        modules = (self._on_path(folder, ".".join(filter(None, (package, module)))) for module in listed)
+        return tuple(dict.fromkeys((*files, *chain.from_iterable(modules))))
 
 
 def is_inside(path: str, folder: str) -> bool:
@@ -75,11 +91,36 @@ def on_path(folder: str, name: str) -> tuple[str, ...]:
         package = os.path.join(folder, "__init__.py")
         if os.path.isfile(package):
             files.append(package)
-        elif os.path.isfile(f"{folder}.py"):
-            return (*files, f"{folder}.py")
+        elif module := _modules(folder):
+            return (*files, *module)
         elif not os.path.isdir(folder):
             break
     return tuple(files)
+
+
+def _modules(path: str) -> tuple[str, ...]:
+    """Return the modules of this name. The interpreter takes a compiled one if it fits its version, else the Python file."""
+    compiled = sorted(glob.glob(f"{glob.escape(path)}.so") + glob.glob(f"{glob.escape(path)}.*.so"))
+    return (*compiled, *filter(os.path.isfile, [f"{path}.py"]))
+
+
+def _exported(file: str) -> tuple[str, ...]:
+    """Return the names in the `__all__` of a Python file, as far as they are written there as words."""
+    import ast
+
+    try:
+        with open(file, "rb") as stream, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(stream.read(LARGE_BYTES))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    names: dict[str, None] = {}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            words = (one.value for one in ast.walk(node) if isinstance(one, ast.Constant))
+            names |= {word: None for word in words if isinstance(word, str) and word.isidentifier()}
+    return tuple(names)
 
 
 def imports_in(file: str) -> tuple[Import, ...]:
@@ -106,7 +147,7 @@ def imports_in(file: str) -> tuple[Import, ...]:
         if isinstance(node, ast.Import):
             imports |= {(0, alias.name): None for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names = [alias.name if alias.name != "*" else "" for alias in node.names]
+            names = [alias.name for alias in node.names]
             imports |= {(node.level, ".".join(filter(None, (node.module, name)))): None for name in names}
     return tuple(imports)
 
