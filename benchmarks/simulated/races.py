@@ -102,10 +102,10 @@ def raced(machine: Machine) -> int:
     """Return the experiment that the race chooses."""
     names = [str(cell) for cell in range(len(machine.speeds))]
     slow = [name for name in names if machine.is_slow(int(name))]
-    values: dict[str, dict[int, float | None]] = {name: {} for name in names}
-    while (state := race(names, values, slow=slow)).due:
+    runs: dict[str, list[float | None]] = {name: [] for name in names}
+    while (state := race(names, runs, slow=slow)).due:
         for name in machine.rng.permutation(state.due).tolist():
-            values[name][state.round] = machine.run(int(name), RACE_STEPS)
+            runs[name].append(machine.run(int(name), RACE_STEPS))
     return int(state.racing[0])
 
 

@@ -11,7 +11,8 @@ The rules:
 - The race ends if one experiment is left, or if all that are left are within 2 % of the leader, also at the ends of the intervals.
 - Experiments with slow starts, such as those that compile, join in the second round, and run in every second round.
 
-The state follows from the values only. So a race that was interrupted goes on where it was. What this leaves out: the mean of a
+The state follows from the values only: the first run of an experiment belongs to the first round that has it, and so on. So a race
+that was interrupted goes on where it was. What this leaves out: the mean of a
 winner is biased upwards, so a winner is measured again before its speed is reported.
 """
 
@@ -25,8 +26,10 @@ from statistics import fmean
 # The effects of rounds are found by turns of two means, until they stay the same.
 _TURNS, _PRECISE = 200, 1e-9
 
-# Experiment → round → the logarithm of the run's speed; None if the run has no speed.
-Values = Mapping[str, Mapping[int, float | None]]
+# Experiment → the logarithms of the speeds of its runs in their order; None if a run has no speed.
+Runs = Mapping[str, Sequence[float | None]]
+# Experiment → round → the same.
+_Rounds = Mapping[str, Mapping[int, float | None]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,25 +91,28 @@ class Race:
     standing: Standing | None
 
 
-def race(names: Sequence[str], values: Values, *, slow: Collection[str] = (), rules: Rules = Rules()) -> Race:
+def race(names: Sequence[str], runs: Runs, *, slow: Collection[str] = (), rules: Rules = Rules()) -> Race:
     """Return the state of a race of these experiments. `slow` are those with slow starts.
 
     A run without a speed decides nothing, and an experiment without any speed after two runs leaves.
     """
     late = frozenset(slow) if len(set(slow)) < len(names) else frozenset()
     racing, left = list(names), dict[str, Left]()
+    values: dict[str, dict[int, float | None]] = {name: {} for name in names}
     found: Standing | None = None
     number = 0
     while number < rules.most_rounds:
         number += 1
         turn = _turn(number, racing, late, values, rules)
-        if due := tuple(name for name in turn if number not in values.get(name, {})):
+        if due := tuple(name for name in turn if len(runs.get(name, ())) <= len(values[name])):
             return Race(round=number, due=due, racing=_in_order(racing, found), left=left, standing=found)
+        for name in turn:
+            values[name][number] = runs[name][len(values[name])]
         if number == 1:
             continue
-        left |= {name: Left(round=number, at_most=None) for name in racing if _has_no_speed(values.get(name, {}))}
+        left |= {name: Left(round=number, at_most=None) for name in racing if _has_no_speed(values[name])}
         racing = [name for name in racing if name not in left]
-        found = standing(values, upto=number, rules=rules)
+        found = _standing(values, rules)
         known = [name for name in racing if name in found.speeds]
         if not known:
             break
@@ -118,10 +124,10 @@ def race(names: Sequence[str], values: Values, *, slow: Collection[str] = (), ru
     return Race(round=number, due=(), racing=_in_order(racing, found), left=left, standing=found)
 
 
-def standing(values: Values, *, upto: int, rules: Rules) -> Standing:
-    """Return the standing after the rounds up to `upto`: a mean for each experiment and for each round, by least squares."""
+def _standing(values: _Rounds, rules: Rules) -> Standing:
+    """Return the standing: a mean for each experiment and for each round, by least squares."""
     runs = {
-        name: {number: value for number, value in rounds.items() if value is not None and number <= upto}
+        name: {number: value for number, value in rounds.items() if value is not None}
         for name, rounds in values.items()
     }
     runs = {name: rounds for name, rounds in runs.items() if rounds}
@@ -151,13 +157,13 @@ def _effects(several: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
     return effects
 
 
-def _turn(number: int, racing: Sequence[str], late: frozenset[str], values: Values, rules: Rules) -> list[str]:
+def _turn(number: int, racing: Sequence[str], late: frozenset[str], values: _Rounds, rules: Rules) -> list[str]:
     """Return the experiments of a round."""
     if number == 1:
         return [name for name in racing if name not in late]
     if number > 2:
         return [name for name in racing if name not in late or number % 2 == 0]
-    first = {name: value for name in racing if (value := values.get(name, {}).get(1)) is not None}
+    first = {name: value for name in racing if (value := values[name].get(1)) is not None}
     best = sorted(first, key=lambda name: (-first[name], name))[: rules.second]
     return [name for name in racing if name in best or name not in first]
 
