@@ -139,6 +139,18 @@ def test_runs_of_different_models_are_in_doubt() -> None:
     )
 
 
+@pytest.mark.parametrize(("name", "what"), [("provenance_torch", "torch"), ("provenance_python_version", "Python")])
+def test_runs_with_different_packages_are_in_doubt(name: str, what: str) -> None:
+    table = made_table(Made(runs=speeds(100.0, 104.0)), Made(framework="new", runs=speeds(120.0, 121.0)))
+    changed = replace(table, runs=table.runs.assign(**{name: ["2.12.0", "2.13.0", "2.13.0", "2.13.0"]}))
+    assert [pair.in_doubt for pair in pairs_of(changed)] == [True]
+    warned = [shown.text for shown in highlights(changed)]
+    expected = f"1 experiment had different packages in its runs ({what} 2.12.0 and 2.13.0), so no speed is claimed: "
+    assert any(text.startswith(expected) for text in warned)
+    between = replace(table, runs=table.runs.assign(**{name: ["2.12.0", "2.12.0", "2.13.0", "2.13.0"]}))
+    assert [pair.in_doubt for pair in pairs_of(between)] == [False], "two experiments may have two versions"
+
+
 def test_the_table_itself_stays_as_it_was() -> None:
     table = made_table(Made(runs=speeds(100.0, 101.0)), Made(framework="new", runs=speeds(120.0, 121.0)))
     before = table.experiments.copy()

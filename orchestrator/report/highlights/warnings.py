@@ -25,6 +25,7 @@ _OTHERS = {
     DoubtKind.PROFILED: "had a profiler in its steady state",
     DoubtKind.NOT_STEADY: "had a run without a steady state",
     DoubtKind.MIXED: "trained different models in its runs",
+    DoubtKind.PACKAGES: "had different packages in its runs",
 }
 _ADVICE = {
     DoubtKind.BUSY_HOST: f" (the limit is {LONG_CORE_WAIT:.0%}; measure on an idle host, into another --results folder)",

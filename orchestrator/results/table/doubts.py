@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 from orchestrator.records import Caveat, CaveatKind, Status
 from orchestrator.results.table import aggregate
 from orchestrator.results.table.column_choice import Numbers, column, number
-from orchestrator.results.table.rows import Value
+from orchestrator.results.table.rows import PACKAGES, Value
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
 _KEY, _MODEL = ("results", "id"), "effective_model_fingerprint"
+# Column of a version → what has this version.
+_SOFTWARE = {"provenance_python_version": "Python", **{f"provenance_{package}": package for package in PACKAGES}}
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -39,6 +41,7 @@ class DoubtKind(StrEnum):
     NOT_STEADY = "not steady"
     PACKED = "packed"
     MIXED = "different models"
+    PACKAGES = "different packages"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,22 +65,41 @@ _CAVEATS = {
 
 def doubts(table: ResultsTable) -> list[tuple[Doubt, ...]]:
     """Return a list with an entry for each row of `experiments`: the doubts about its speed."""
-    columns = (column(table.experiments, name) for name in ("doubt", "neighbours", "runs_ok"))
-    models = _models_of_runs(table)
-    keys = zip(*(column(table.experiments, name) for name in _KEY), strict=True)
-    mixed = [len(models.get(key, ())) > 1 for key in keys]
-    return [tuple(_of_row(*row)) for row in zip(*columns, table.caveats, mixed, strict=True)]
+    mixed, experiments = _mixed(table), table.experiments
+    keys = zip(*(column(experiments, name) for name in _KEY), strict=True)
+    columns = (column(experiments, name) for name in ("doubt", "neighbours", "runs_ok"))
+    rows = zip(keys, *columns, table.caveats, strict=True)
+    return [
+        tuple(_of_row(doubt, neighbours, runs_ok, caveats, mixed.get(key, ())))
+        for key, doubt, neighbours, runs_ok, caveats in rows
+    ]
 
 
-def _models_of_runs(table: ResultsTable) -> dict[tuple[Value, ...], set[Value]]:
-    """Return the digests of the local model folders that the runs of each experiment trained. A folder may have changed."""
-    found: dict[tuple[Value, ...], set[Value]] = {}
-    if _MODEL in table.runs:
-        columns = (column(table.runs, name) for name in (*_KEY, "status", _MODEL))
-        for *key, status, model in zip(*columns, strict=True):
-            if model is not None and status == Status.OK.value:
-                found.setdefault(tuple(key), set()).add(model)
+def _mixed(table: ResultsTable) -> dict[tuple[Value, ...], tuple[Doubt, ...]]:
+    """Return the doubts about experiments whose ok runs had different models or packages.
+
+    A local folder of a model may have changed between the runs, and packages may have been installed.
+    """
+    found: dict[tuple[Value, ...], tuple[Doubt, ...]] = {}
+    for name in (_MODEL, *_SOFTWARE):
+        if name not in table.runs or table.runs[name].nunique() < 2:
+            continue
+        values: dict[tuple[Value, ...], dict[Value, None]] = {}
+        for *key, status, value in zip(*(column(table.runs, at) for at in (*_KEY, "status", name)), strict=True):
+            if value is not None and status == Status.OK.value:
+                values.setdefault(tuple(key), {})[value] = None
+        found |= {
+            key: (*found.get(key, ()), _different(name, [*several]))
+            for key, several in values.items()
+            if len(several) > 1
+        }
     return found
+
+
+def _different(name: str, values: Sequence[Value]) -> Doubt:
+    if name == _MODEL:
+        return Doubt(kind=DoubtKind.MIXED, detail="the content of the model's folder changed between its runs")
+    return Doubt(kind=DoubtKind.PACKAGES, detail=f"{_SOFTWARE[name]} {' and '.join(map(str, values))}")
 
 
 def forbid_claim(found: Sequence[Sequence[Doubt]], numbers: Numbers, *rows: int) -> bool:
@@ -96,7 +118,7 @@ def kinds(found: Sequence[Sequence[Doubt]], *rows: int) -> str:
 
 
 def _of_row(
-    doubt: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat], is_mixed: bool
+    doubt: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat], mixed: Sequence[Doubt]
 ) -> Iterator[Doubt]:
     if doubt in (DoubtKind.WRONG.value, DoubtKind.OTHER_LOSS.value, DoubtKind.INEXACT.value):
         yield Doubt(kind=DoubtKind(str(doubt)))
@@ -109,8 +131,7 @@ def _of_row(
             yield Doubt(kind=kind, detail=", ".join(details))
     if number(neighbours):
         yield Doubt(kind=DoubtKind.PACKED)
-    if is_mixed:
-        yield Doubt(kind=DoubtKind.MIXED, detail="the content of the model's folder changed between its runs")
+    yield from mixed
 
 
 def different(details: Sequence[str]) -> list[str]:
