@@ -750,10 +750,10 @@ def test_time_of_the_gpus_that_measured_nothing_is_told() -> None:
 
 
 def test_operators_whose_calls_wait_for_the_host_are_told_the_idlest_first() -> None:
-    def told(*shares: float) -> list[str]:
+    def told(*shares: float, warnings: tuple[Caveat, ...] = ()) -> list[str]:
         frameworks = ("ddp", "liger", "fsdp")
         made = [
-            Made(framework=name, runs=[{"tokens_per_s": 1.0, "device_busy_share": share}])
+            Made(framework=name, runs=[{"tokens_per_s": 1.0, "device_busy_share": share}], warnings=warnings)
             for name, share in zip(frameworks, shares, strict=False)
         ]
         return [text for text in gains(*made) if "host-bound" in text]
@@ -763,3 +763,4 @@ def test_operators_whose_calls_wait_for_the_host_are_told_the_idlest_first() -> 
     assert text.startswith("2 experiments are host-bound: the device computes for less than half of a call (liger")
     assert text.index("10 %") < text.index("30 %") and "70 %" not in text
     assert told(0.3)[0].startswith("1 experiment is host-bound")
+    assert told(0.3, warnings=(Caveat(kind=CaveatKind.BUSY_HOST, detail="a process waited for a core"),)) == []

@@ -863,7 +863,7 @@ def test_a_page_has_room_for_the_largest_differences(monkeypatch: pytest.MonkeyP
     near = Made(framework="near", runs=steps_of(1010.0, 0.1 / 1.01, data_wait_share=0.1, gpu_utilization=0.7))
     chart = explained(BASE_STEP, near, Made(framework="fast", runs=SHORT_STEP))
     assert [view.at[2] for view in chart.views] == ["fast"]
-    assert chart.notes == ("The page has room for the 1 experiments that differ the most; 1 more are left out.",)
+    assert chart.notes == ("The page has room for the 1 experiments that differ the most; 1 more is left out.",)
 
 
 # ------------------------------------------------------------------------------------------------------- colours

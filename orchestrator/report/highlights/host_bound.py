@@ -15,10 +15,14 @@ LEAST_BUSY = 0.5
 
 
 def host_bound(known: Known) -> Iterator[Highlight]:
-    """Yield a sentence if the device computes for less than LEAST_BUSY of a call. The smallest shares come first."""
+    """Yield a sentence if the device computes for less than LEAST_BUSY of a call. The smallest shares come first.
+
+    Experiments in doubt are left out: a busy host needs longer for each launch.
+    """
     count = len(column(known.table.experiments, "id"))
     busy = {row: share for row in range(count) if (share := known.numbers("device_busy_share", row)) is not None}
-    waiting = sorted((row for row in busy if busy[row] < LEAST_BUSY), key=lambda row: busy[row])
+    is_waiting = (row for row in busy if busy[row] < LEAST_BUSY and not known.in_doubt(row))
+    waiting = sorted(is_waiting, key=lambda row: busy[row])
     if waiting:
         names = listed([f"{known.names.whole(row)}: {percent(busy[row])}" for row in waiting])
         verb = "is" if len(waiting) == 1 else "are"

@@ -115,7 +115,8 @@ def _notes(other_work: int, undivided: int, left_out: int) -> Iterator[str]:
     if undivided:
         yield f"{counted(undivided, 'experiment')} left out: the records do not divide the steps of both sides."
     if left_out:
-        yield f"The page has room for the {MOST} experiments that differ the most; {left_out:,} more are left out."
+        more = f"{left_out:,} more {'is' if left_out == 1 else 'are'} left out"
+        yield f"The page has room for the {MOST} experiments that differ the most; {more}."
 
 
 def _step_s(cell: Cell) -> float:
