@@ -119,7 +119,7 @@ def test_modules_of_a_room_do_not_import_in_a_circle() -> None:
 
 
 def test_a_campaign_reaches_a_run_only_by_a_jobs_command_line() -> None:
-    assert [name for name in modules() if "run.run_one" in ours(name)] == ["cli.doctor_monitor"]
+    assert [name for name in modules() if "run.run_one" in ours(name)] == ["cli.doctor_monitor_screen"]
 
 
 def test_what_is_shown_knows_nothing_of_how_runs_are_made() -> None:

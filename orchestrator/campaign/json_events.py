@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from orchestrator.campaign.loop import Event, EventKind
-from orchestrator.campaign.memory_probe import Found
+from orchestrator.campaign.probes.memory_probe import Found
 from orchestrator.campaign.status.campaign import watching
 from orchestrator.files.printable_text import escaped
 from orchestrator.records import Job, RunRecord

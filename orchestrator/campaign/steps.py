@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from orchestrator import executors
-from orchestrator.campaign import parallel_cost
 from orchestrator.campaign.environments import requirements
 from orchestrator.campaign.json_events import EventLines
 from orchestrator.campaign.live_display import Progress
 from orchestrator.campaign.loop import Event, EventKind, Summary, run_benchmark
-from orchestrator.campaign.memory_probe import Found, largest_batches, mark_what_does_not_fit
+from orchestrator.campaign.probes import parallel_cost
+from orchestrator.campaign.probes.memory_probe import Found, largest_batches, mark_what_does_not_fit
+from orchestrator.campaign.race import tune
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.way import AUTO, Way
 from orchestrator.errors import PreparationError, ResultsError, SelectionError
@@ -29,6 +30,7 @@ from orchestrator.executors import LOCAL, Executor, SlurmExecutor
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact_words
 from orchestrator.machine.provenance import pip_freeze
+from orchestrator.measure.intervals.race import Rules
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand import Plan
 from orchestrator.plan.view.as_arrays import Arrays, all_runs, arrays_of
@@ -121,6 +123,15 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool, retry: Retry) -> floa
     return sum(due.get(one.id, 0) * (took.get(one.id) or one.timeout_s or 0.0) * one.num_gpus / 3600 for one in on_gpus)
 
 
+def with_all_rounds(plan: Plan) -> Plan:
+    """Return the plan with the most runs that a race may make of each experiment."""
+    most = (max(one.most_repeats, Rules().most_rounds) for one in plan.experiments)
+    experiments = (
+        replace(one, adaptive=None, repeats=count) for one, count in zip(plan.experiments, most, strict=True)
+    )
+    return replace(plan, experiments=tuple(experiments))
+
+
 def arrays_to_submit(plan: Plan, site: Site, root: Path | None, *, retry: Retry = NO_RETRY) -> Arrays:
     """Return the arrays of the runs that are due in this folder. Without a results folder of Tunebench, all runs are due."""
     if root is None or not folder.is_ours(root):
@@ -174,8 +185,8 @@ def carry_out(
             marked = mark(plan.experiments, on_probe=short, on_event=progress.on_event)
             retry = replace(retry, tried=frozenset((job.experiment_id, job.repeat) for job in marked))
         with what_goes_on(executor, [store.root], progress.say):
-            return run_benchmark(
-                plan.experiments,
+            run = partial(
+                run_benchmark,
                 store=store,
                 executor=executor,
                 retry=retry,
@@ -183,6 +194,7 @@ def carry_out(
                 take_over=way.take_over,
                 on_event=progress.on_event,
             )
+            return tune(plan.experiments, store=store, run=run) if way.race else run(plan.experiments)
 
 
 def _submitted(plan: Plan, store: Store, executor: SlurmExecutor, *, retry: Retry) -> str:

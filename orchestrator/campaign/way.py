@@ -30,6 +30,8 @@ class Way:
     # The number of concurrent runs of the executor `local`. None means as many as fit; their slowdown is measured first.
     parallel: int | None = 1
     probe: bool = False
+    # Only as many runs as are needed to find the fastest experiment (`tunebench tune`).
+    race: bool = False
     # The cluster of the executor `slurm`, and whether only to submit the runs.
     site: Site | None = None
     submit_only: bool = False

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli.compare import compare
-from orchestrator.cli.doctor_monitor import doctor, monitor, probe_node, run_array, run_one, site
+from orchestrator.cli.doctor_monitor_screen import doctor, monitor, probe_node, run_array, run_one, screen, site
 from orchestrator.cli.environments import env
 from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
 from orchestrator.cli.history_rerun_bisect import bisect, history, rerun
@@ -28,9 +28,9 @@ from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.profile import profile
 from orchestrator.cli.report_show_status import bundle, cancel, export, report, show, status
 from orchestrator.cli.schema_init_list import init, list_names, schema
-from orchestrator.cli.screen import screen
 from orchestrator.cli.terminal import streams
 from orchestrator.cli.terminal.console import err, say, tell
+from orchestrator.cli.tune import tune
 from orchestrator.errors import REMEDIES, OrchestratorError, remedy
 from orchestrator.files.package import PACKAGE, has_changed
 from orchestrator.files.printable_text import one_line
@@ -67,6 +67,7 @@ def _tunebench(
 _FUNCTIONS = (
     plan,
     run,
+    tune,
     status,
     cancel,
     report,
@@ -94,7 +95,7 @@ app.command(name="probe-node", hidden=True)(probe_node)
 
 INTERRUPTED = 130
 # Every signal that asks to stop interrupts these commands, as Ctrl-C does. Another command is ended by the system.
-_STARTING_RUNS = (["run"], ["rerun"], ["bisect"], ["run-array"])
+_STARTING_RUNS = (["run"], ["tune"], ["rerun"], ["bisect"], ["run-array"])
 # These commands use pandas or scipy.
 _COMPUTING = (*_STARTING_RUNS, ["run-one"], ["report"], ["compare"], ["history"], ["export"])
 # The libraries and the report of a small campaign need 480 MiB of address space (ulimit -v).

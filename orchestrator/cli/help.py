@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from orchestrator.errors import OrchestratorError, suggestion
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "Run a benchmark": ("init", "plan", "run", "status", "cancel"),
+    "Run a benchmark": ("init", "plan", "run", "tune", "status", "cancel"),
     "Read its results": ("report", "show", "profile", "bundle", "export"),
     "Compare results": ("compare", "rerun", "history", "bisect"),
     "Know the machine and the scenario file": ("doctor", "screen", "monitor", "site", "env", "list", "schema"),
@@ -54,6 +54,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "tunebench run scenarios.yaml --axis optim=adamw_torch,sgd",
         "tunebench run scenarios.yaml --retry-failed oom_cuda",
     ),
+    "tune": ("tunebench tune scenarios.yaml", "tunebench tune scenarios.yaml --set arguments.max_steps=40"),
     "status": ("tunebench status results", "tunebench status results --watch"),
     "cancel": ("tunebench cancel results",),
     "report": (

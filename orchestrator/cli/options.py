@@ -44,6 +44,13 @@ ConfirmAbove = Annotated[
 ]
 Yes = Annotated[bool, Option("--yes", help="Start without asking.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would run; write nothing and run nothing.")]
+MoveAside = Annotated[
+    bool, Option("--move-aside", help="Move an existing results folder aside instead of resuming it.")
+]
+NoDataProcessing = Annotated[
+    bool, Option("--no-data-processing", help="Use the data that an earlier call prepared; prepare nothing.")
+]
+Gpus = Annotated[str | None, Option(help="Use only these GPUs: indices or UUIDs, separated by commas. [default: all]")]
 By = Annotated[
     list[str] | None, Option("--by", help="Columns whose values identify an experiment, separated by commas.")
 ]
@@ -133,12 +140,8 @@ class RunOptions(SuiteOptions):
     """The options of `run`."""
 
     results: Results = RESULTS
-    move_aside: Annotated[
-        bool, Option("--move-aside", help="Move an existing results folder aside instead of resuming it.")
-    ] = False
-    no_data_processing: Annotated[
-        bool, Option("--no-data-processing", help="Use the data that an earlier call prepared; prepare nothing.")
-    ] = False
+    move_aside: MoveAside = False
+    no_data_processing: NoDataProcessing = False
     retry_failed: Annotated[
         str | None,
         Option(metavar="[KINDS]", help="Repeat failed runs of these kinds, separated by commas, or all failed runs."),
@@ -170,9 +173,7 @@ class RunOptions(SuiteOptions):
             help="Number of concurrent runs, each on its own GPUs and cores. auto: as many as fit; the slowdown is measured first.",
         ),
     ] = "1"
-    gpus: Annotated[
-        str | None, Option(help="Use only these GPUs: indices or UUIDs, separated by commas. [default: all]")
-    ] = None
+    gpus: Gpus = None
     screen: Annotated[
         bool,
         Option(
@@ -188,6 +189,18 @@ class RunOptions(SuiteOptions):
         bool, Option("--json-lines", help="Print a line of JSON for each run that is due, starts or ends.")
     ] = False
     commands: AsCommands = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneOptions(SuiteOptions):
+    """The options of `tune`."""
+
+    results: Results = RESULTS
+    move_aside: MoveAside = False
+    no_data_processing: NoDataProcessing = False
+    gpus: Gpus = None
+    confirm_above: ConfirmAbove = 8.0
+    yes: Yes = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from orchestrator.cli.doctor_monitor_screen import refuse_screen, screen_before
 from orchestrator.cli.options import MONITORS_OF, RESULTS, PlanOptions, RunOptions, SuiteOptions, takes
 from orchestrator.cli.report_show_status import write_report
-from orchestrator.cli.screen import refuse_screen, screen_before
 from orchestrator.cli.terminal.console import confirm, err, out, print_raw, say, tell, words
 from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import counted
@@ -81,14 +81,15 @@ def plan(options: PlanOptions) -> None:
 def run(options: RunOptions) -> None:
     """Run what is missing in the results folder, then write its report."""
     with ExitStack() as until_end:
-        _run(options, until_end.enter_context)
+        carry_out(options, until_end.enter_context)
 
 
-def _run(options: RunOptions, hold: Hold) -> None:
+def carry_out(options: RunOptions, hold: Hold, *, race: bool = False) -> None:
+    """Carry out `run`, or `tune` with `race`. `hold` keeps what is in use until the end."""
     _refuse_views_of_plans(options)
     suite, selection = _load(options), _select(options)
     suite, site = _with_executor(suite, options)
-    way = _way(options, suite.executor, site)
+    way = replace(_way(options, suite.executor, site), race=race)
     _use_only(options.gpus)
     machine = _machine(None, site)
     planned, failed_builds = _with_environments(suite, selection, machine, site, hold=None if options.dry_run else hold)
@@ -100,12 +101,16 @@ def _run(options: RunOptions, hold: Hold) -> None:
         return _show_dry_run(planned, options, way)
     from orchestrator.campaign import steps
     from orchestrator.campaign.changed_files import changed_files
+    from orchestrator.campaign.race import refuse_suites
 
     steps.refuse_empty(planned)
+    if race:
+        refuse_suites(planned.experiments)
     since = () if options.move_aside else changed_files(planned, options.results)
     for note in (*planned.notes, *since):
         tell(f"note: {note}")
-    hours = steps.gpu_hours(planned, options.results, move_aside=options.move_aside, retry=way.retry)
+    most = steps.with_all_rounds(planned) if race else planned
+    hours = steps.gpu_hours(most, options.results, move_aside=options.move_aside, retry=way.retry)
     confirm(hours, above=options.confirm_above, yes=options.yes)
     store = steps.open_results(
         options.results, move_aside=options.move_aside, suite=suite, argv=sys.argv[1:], say=err().print
@@ -123,6 +128,8 @@ def _run(options: RunOptions, hold: Hold) -> None:
     for remark in steps.remarks(planned, store, summary, retry=way.retry):
         tell(f"note: {remark}")
     write_report([options.results], keep=(), drop=(), form=None if options.json_lines else Format.TABLE)
+    if race:
+        _show_races(planned, store)
     raise typer.Exit(summary.exit_code or min(failed_builds, 1))
 
 
@@ -354,10 +361,25 @@ def _show_plan(
             say(line)
 
 
+def _show_races(planned: Plan, store: Store) -> None:
+    """Show who left the races, and what is fastest. The second is the report's own answer, which knows doubts."""
+    from orchestrator.campaign import race
+    from orchestrator.report.highlights.answers import answers
+    from orchestrator.results.table.baseline import with_baseline
+    from orchestrator.results.table.load import load
+
+    for title, table in race.view([*race.places(planned.experiments, store)]):
+        say(f"\n{title}")
+        out().print(table)
+    say("")
+    for answer in answers(with_baseline(load([store.root]))):
+        say(f"{answer.place}: {answer.text}.")
+
+
 def _find_batches(planned: Plan, store: Store, way: Way, json_lines: Callable[[str], None] | None) -> None:
     """Find the largest batches. Print them on stdout, or on stderr if stdout has lines of JSON."""
     from orchestrator.campaign import steps
-    from orchestrator.campaign.memory_probe import batch_lines
+    from orchestrator.campaign.probes.memory_probe import batch_lines
 
     found = steps.find_batches(planned, store, way=way, console=err(), json_lines=json_lines)
     for line in batch_lines(found):

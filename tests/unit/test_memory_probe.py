@@ -10,8 +10,8 @@ from factories.results import BASE, experiment, job, record_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.campaign import memory_probe
 from orchestrator.campaign.loop import OnEvent, run_benchmark
+from orchestrator.campaign.probes import memory_probe
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import Device, Experiment, Job, RunRecord, Status
 from orchestrator.results.due_runs import NO_RETRY, Retry

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from factories.results import experiment, record_of
 
-from orchestrator.campaign import parallel_cost
 from orchestrator.campaign.loop import run_benchmark
+from orchestrator.campaign.probes import parallel_cost
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import Caveat, CaveatKind, Job, Measurement, RunRecord, Status, dump, load
 from orchestrator.results.due_runs import NO_RETRY, Retry

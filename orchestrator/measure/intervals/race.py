@@ -45,7 +45,7 @@ class Rules:
     noise: float = 0.015
     degrees: int = 5
     second: int = 4
-    most_rounds: int = 10
+    most_rounds: int = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,6 +30,7 @@ from orchestrator.results.table.baseline import (
     shown_ranks,
 )
 from orchestrator.results.table.column_choice import column
+from orchestrator.trainers.external.operators import WORK
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
@@ -44,8 +45,8 @@ _ALIKE = (
     *("results", "scenario", "model_name_or_path", "device", "data", "trainer", "python", "num_gpus"),
     "num_nodes",
 )
-# The arguments that make the work of a call.
-_WORK = ("operator", "shape", "equation", "dtype", "direction", "cache", "rank", "seed", "fullname", "group")
+# The arguments that make the work of a call of an operator, or of a benchmark.
+_WORK = (*WORK, "fullname", "group")
 
 Runs = Sequence[Mapping[str, list[float]]]
 

@@ -44,6 +44,8 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "direction": ("forward", "backward", "both"),
     "cache": ("warm", "cold"),
 }
+# The arguments that make the work of a call.
+WORK = ("operator", "shape", "equation", "dtype", "direction", "cache", "rank", "seed")
 ARGUMENTS = (*_CHOICES, "shape", "implementation", "equation", "rank", "seed", "min_run_time_s")
 # Argument → whether it is a whole number, and its smallest and largest value.
 _LIMITS: Mapping[str, tuple[bool, float, float]] = {

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
 from orchestrator.campaign.loop import OnEvent, run_benchmark
-from orchestrator.campaign.memory_probe import due_and_instrumented, last_record, store_inside
+from orchestrator.campaign.probes.memory_probe import due_and_instrumented, last_record, store_inside
 from orchestrator.executors import Executor
 from orchestrator.machine import cores
 from orchestrator.machine.gpus import visible_gpus

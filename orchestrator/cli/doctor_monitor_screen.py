@@ -1,4 +1,4 @@
-"""The commands `doctor`, `monitor` and `site`, which examine machines, and the commands that executors start."""
+"""The commands `doctor`, `monitor`, `screen` and `site`, which examine machines, `run --screen`, and the commands of executors."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from orchestrator.errors import SelectionError
 
 if TYPE_CHECKING:
     from orchestrator.executors.slurm.cluster.probe import Probed
+    from orchestrator.plan.expand import Plan
+    from orchestrator.results.store import Store
 
 
 class SiteAction(StrEnum):
@@ -149,3 +151,57 @@ def run_array(folder: Path, element: int) -> None:
     from orchestrator.executors.slurm.worker import carry_out
 
     carry_out(BatchFolder(folder.absolute()), element)
+
+
+def screen(
+    as_json: options.AsJson = False,
+    python: Annotated[str | None, Option(help="Interpreter with torch. [default: Tunebench's own]")] = None,
+) -> None:
+    """Measure this machine's own figures, such as matmul and bandwidths, and say what is off.
+
+    Exit code 1: a figure is off, or could not be measured.
+    """
+    from orchestrator.plan.placement import interpreter
+    from orchestrator.screen import measure, stored
+    from orchestrator.screen import view as screen_view
+
+    if python is not None and not python.strip():
+        raise SelectionError("--python is empty; give it the path of an interpreter, or leave it out")
+    if not as_json:
+        tell("measuring this machine; this takes up to a minute")
+    found = measure.screen(interpreter(python, Path()))
+    if as_json:
+        print_raw([screen_view.as_json(found)])
+    else:
+        out().print(screen_view.view(found, stored_in=str(stored.folder_of(found.host))))
+    raise typer.Exit(1 if screen_view.has_failed(found) else 0)
+
+
+def refuse_screen(executor: str) -> None:
+    """Raise SelectionError if the runs start on other machines than this one."""
+    from orchestrator.executors import LOCAL
+
+    if executor != LOCAL:
+        raise SelectionError(
+            f"--screen measures this machine, but executor {executor} starts the runs on others; leave --screen out, "
+            "or write `tunebench screen` in a job there"
+        )
+
+
+def screen_before(planned: Plan, store: Store) -> None:
+    """Measure this machine before a campaign. Store the figures in the results folder, and print what is off."""
+    from orchestrator.screen import measure, stored
+    from orchestrator.screen import view as screen_view
+
+    tell("note: measuring the figures of this machine (--screen)")
+    found = measure.screen(_interpreter(planned))
+    store.write(f"{stored.FOLDER}/{stored.file_name(found)}", stored.text(found))
+    for sentence in screen_view.warnings(found):
+        tell(f"warning: {sentence}")
+
+
+def _interpreter(planned: Plan) -> str | None:
+    """Return the interpreter of the first experiment that can run here. A container's interpreter starts only inside."""
+    able = (one for one in planned.experiments if one.skip is None and one.cannot_run_here is None)
+    on_host = (one for one in able if one.environment is None or one.environment.container is None)
+    return next((one.python for one in on_host), None)

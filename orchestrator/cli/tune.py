@@ -1,0 +1,20 @@
+"""The command `tune`: `run` with only the runs that are needed to find the fastest experiment."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import fields
+
+from orchestrator.cli.options import RunOptions, TuneOptions, takes
+from orchestrator.cli.plan_run import carry_out
+
+
+@takes(TuneOptions)
+def tune(options: TuneOptions) -> None:
+    """Find the fastest experiment for each model and number of GPUs, with few runs.
+
+    Experiments that are clearly slower than the fastest get no more runs. The fastest gets all its repeats.
+    """
+    given = {field.name: getattr(options, field.name) for field in fields(options)}
+    with ExitStack() as until_end:
+        carry_out(RunOptions(**given), until_end.enter_context, race=True)
