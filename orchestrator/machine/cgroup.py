@@ -30,11 +30,16 @@ class ControlGroup:
     path: Path
 
     def members(self) -> set[int]:
-        """Return the ids of the processes in the group. Zombies count until they are collected."""
-        try:
-            return {int(line) for line in (self.path / MEMBERS).read_text(encoding="ascii").split()}
-        except (OSError, ValueError):
-            return set()
+        """Return the ids of the processes in the group and in the groups inside. Zombies count until they are collected."""
+        found: set[int] = set()
+        for folder in (self.path, *self._inside()):
+            with suppress(OSError, ValueError):
+                found |= {int(line) for line in (folder / MEMBERS).read_text(encoding="ascii").split()}
+        return found
+
+    def _inside(self) -> list[Path]:
+        """Return the groups inside this group, the outer ones first. A container engine in a training makes such groups."""
+        return [Path(folder, name) for folder, names, _ in os.walk(self.path) for name in names]
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -63,9 +68,10 @@ class ControlGroup:
         return _memory_kills(self.path)
 
     def remove(self) -> None:
-        """Remove the group if it is empty. A group with survivors stays, so that they can be found."""
+        """Remove the group if it is empty, with the groups inside. A group with survivors stays, so that they can be found."""
         with suppress(OSError):
-            self.path.rmdir()
+            for folder in (*reversed(self._inside()), self.path):
+                folder.rmdir()
 
 
 def create(marker: str) -> ControlGroup | None:
@@ -123,7 +129,7 @@ def _memory_kills(folder: Path) -> int:
 def _own_folders() -> list[Path]:
     """Return the folders of this process's groups, in the order of _PREFERRED. Return [] if there are no control groups."""
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = _lines(Path("/proc/self/cgroup"))
         mounts = _mounts()
     except OSError:
         return []
@@ -143,14 +149,19 @@ def _mounts() -> dict[str, tuple[Path, str]]:
     The key of version 2 is "".
     """
     mounts: dict[str, tuple[Path, str]] = {}
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+    for line in _lines(Path("/proc/self/mountinfo")):
         before, _, after = line.partition(" - ")
-        root, point = before.split()[3:5]
-        kind, _, options = (*after.split(), "", "")[:3]
+        root, point = before.split(" ")[3:5]
+        kind, _, options = (*after.split(" "), "", "")[:3]
         names = [""] if kind == "cgroup2" else options.split(",") if kind == "cgroup" else []
         for name in names:
             mounts.setdefault(name, (Path(point), root))
     return mounts
+
+
+def _lines(file: Path) -> list[str]:
+    """Return the lines of a file of the kernel. Names in it may have any bytes except those of a space and of a line's end."""
+    return [line for line in os.fsdecode(file.read_bytes()).split("\n") if line]
 
 
 def _below(mount_point: Path, root: str, path: str) -> Path:
