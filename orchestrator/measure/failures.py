@@ -18,6 +18,9 @@ from orchestrator.measure.failure_kinds import NO_METRICS, kind_of_text, known
 from orchestrator.measure.metrics import show
 from orchestrator.records import Limit, ProcessOutcome, Status
 
+# The line below a traceback: an exception's name, and perhaps a message. A line of a log, such as `INFO: ...`, may be between.
+_EXCEPTION = re.compile(r"^(?![A-Z]+:)[A-Za-z_][\w.]*(?:: .*|:?\s*)$")
+_RANK, _TRACEBACK = re.compile(r"^\[rank\d+\]: ?"), "Traceback (most recent call last):"
 _ERROR_LINE = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<line>(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit)\b|error:).*)$")
 # Python's words for a script that does not exist.
 _NO_SCRIPT = re.compile(r"^\S+: (?P<line>can't open file .*)$", re.MULTILINE)
@@ -119,6 +122,8 @@ def child_end(log: str) -> ChildEnd | None:
     if not matches:
         return _first_task_end(log)
     match = matches[0] if heading else matches[-1]
+    if any(not _CHILD_FAILED.search(line) for line in _error_lines(log[log.rindex(match[0]) :])):
+        return None  # a report comes last; the program has handled this end of a child, and failed later
     rank = None if match["rank"] is None else int(match["rank"])
     if match["name"]:
         number = getattr(signals, match["name"], None)
@@ -182,7 +187,7 @@ def _log_error(log: str) -> tuple[str | None, str | None]:
     The program has handled the earlier errors, unless the last error is only their consequence. A launcher's error about its
     child counts only if there is no other error. Without an error line, the end of the log decides the kind.
     """
-    every = [match["line"].strip() for text in log.splitlines() if (match := _ERROR_LINE.match(text.strip()))]
+    every = _error_lines(log)
     lines = [line for line in reversed(every) if not _CHILD_FAILED.search(line)] or every[-1:]
     if not lines:
         return kind_of_text(log_tail(log)), None
@@ -190,6 +195,25 @@ def _log_error(log: str) -> tuple[str | None, str | None]:
     if known(errors[0][0]).follows:
         return next((error for error in errors if error[0] is not None and not known(error[0]).follows), errors[0])
     return errors[0]
+
+
+def _error_lines(log: str) -> list[str]:
+    """Return the lines that name an error: those that look like one, and the line below each traceback, whatever its words are."""
+    found: list[str] = []
+    in_traceback = False
+    for text in map(_without_rank, log.splitlines()):
+        if text.startswith(_TRACEBACK):
+            in_traceback = True
+        elif in_traceback and _EXCEPTION.match(text):
+            found.append(text.strip())
+            in_traceback = False
+        elif match := _ERROR_LINE.match(text.strip()):
+            found.append(match["line"].strip())
+    return found
+
+
+def _without_rank(text: str) -> str:
+    return _RANK.sub("", text)
 
 
 def signal_name(number: int) -> str:

@@ -238,3 +238,43 @@ def test_a_script_that_does_not_exist_is_named() -> None:
         judged_so.cause
         == "it ended with exit code 2: can't open file '/work/trian.py': [Errno 2] No such file or directory"
     )
+
+
+HANDLED_KILL = """ERROR:root:helper failed, going on without
+Traceback (most recent call last):
+  File "t.py", line 2, in <module>
+    subprocess.run(['bash', '-c', 'kill -9 $$'], check=True)
+subprocess.CalledProcessError: Command '['bash', '-c', 'kill -9 $$']' died with <Signals.SIGKILL: 9>.
+Traceback (most recent call last):
+  File "t.py", line 4, in <module>
+    raise ValueError('learning rate must be positive')
+ValueError: learning rate must be positive
+"""
+
+
+def test_the_end_of_a_child_that_the_program_handled_is_not_the_end_of_the_run() -> None:
+    told = judged(outcome(), log=HANDLED_KILL)
+    assert (told.kind, told.cause, told.signal) == ("unknown", "ValueError: learning rate must be positive", None)
+    last = HANDLED_KILL.replace("ValueError: learning rate must be positive\n", "")
+    assert judged(outcome(), log=last).kind == "killed", "a launcher's report comes last"
+
+
+@pytest.mark.parametrize("rank", ["", "[rank0]: "])
+@pytest.mark.parametrize(
+    "last",
+    [
+        "subprocess.TimeoutExpired: Command '['sleep', '5']' timed out after 0.1 seconds",
+        "concurrent.futures.process.BrokenProcessPool: a child process terminated abruptly",
+        "StopIteration",
+        "_queue.Empty",
+        "Diverged: the loss is 12.5",
+    ],
+)
+def test_the_line_below_a_traceback_is_the_error_whatever_its_name(last: str, rank: str) -> None:
+    log = (
+        "Traceback (most recent call last):\nModuleNotFoundError: No module named 'flash_attn'\n"
+        f'{rank}Traceback (most recent call last):\n{rank}  File "t.py", line 4, in <module>\n{rank}    run()\n'
+        f"INFO: step 3\n{rank}{last}\n"
+    )
+    told = judged(outcome(), log=log)
+    assert (told.kind, told.cause) == ("unknown", last)
