@@ -137,6 +137,18 @@ def test_a_compiled_function_and_one_of_the_user_are_measured(tmp_path: Path, mo
     assert wrong["relative_error"] == pytest.approx(0.01, rel=1e-3)
 
 
+def test_a_function_that_becomes_wrong_after_its_first_calls_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiring.py").write_text(
+        "calls = []\ndef product(x, weight):\n    calls.append(1)\n"
+        "    return x @ weight.T * (1 if len(calls) < 6 else 1.01)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = measured(*words_of("linear"), "--implementation", "tiring:product", "--direction", "forward")
+    assert found["relative_error"] == pytest.approx(0.01, rel=1e-3)
+
+
 def test_cold_calls_use_copies_that_no_cache_can_hold() -> None:
     found = measured("--operator", "swiglu", "--shape", "1024x1024", "--direction", "forward", "--cache", "cold")
     assert found["copies"] == 32, "each copy has 8 MiB, and 4 × 64 MiB are needed"

@@ -14,6 +14,7 @@ from shipped import ArgumentError, Tensors
 
 # The float64 copies of larger tensors would not fit next to them.
 MOST_BYTES = 2**30
+ERRORS = ("max_error", "relative_error")
 
 
 def error(function: Call, reference: Call, tensors: Tensors, *, with_gradients: bool) -> Dict[str, Any]:

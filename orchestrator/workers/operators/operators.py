@@ -187,6 +187,9 @@ def measure(given: argparse.Namespace, device: str) -> Dict[str, Any]:
     call = calls.in_turn([calls.one_call(function, tensors, direction) for tensors in several])
     together = setting.operator in COLLECTIVES
     found |= times(call, least_s=given.min_run_time_s, device=device, together=together)
+    if setting.operator not in FORWARD_ONLY:  # a function with a state may become wrong after its first calls
+        again = accuracy.error(function, shipped.function(setting), make(), with_gradients=direction != FORWARD)
+        found |= {name: max(found[name], value) for name, value in again.items() if name in accuracy.ERRORS}
     return {**found, "direction": direction, "copies": len(several), **_software()}
 
 
