@@ -735,6 +735,11 @@ def test_places_that_are_none(tmp_path: Path) -> None:
             read([tmp_path / name])
     with pytest.raises(ResultsError, match="a side is empty"):
         read([])
+    reader, writer = os.pipe()  # as for `compare <(cat a.csv) b`
+    with pytest.raises(ResultsError, match=f"/dev/fd/{reader}: it is a pipe or a device"):
+        read([Path(f"/dev/fd/{reader}")])
+    os.close(reader)
+    os.close(writer)
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -51,11 +51,12 @@ class Repository:
     def between(self, good: str, bad: str) -> tuple[Candidate, ...]:
         """Return good, and the commits after it up to bad. Of a merge, only the first parent is followed."""
         form = "--format=%H%x09%aI%x09%s"
-        lines = [
-            *_git(self.root, "log", "--no-walk", form, good, "--").splitlines(),
-            *_git(self.root, "log", "--first-parent", "--reverse", form, f"{good}..{bad}", "--").splitlines(),
-        ]
-        return tuple(_candidate(line) for line in lines)
+        logs = (
+            _git(self.root, "log", "--no-walk", form, good, "--"),
+            _git(self.root, "log", "--first-parent", "--reverse", form, f"{good}..{bad}", "--"),
+        )
+        # A subject may have any character except a line feed, so `splitlines` would divide some subjects.
+        return tuple(_candidate(line) for log in logs for line in log.split("\n") if line)
 
     def is_ancestor(self, good: str, bad: str) -> bool:
         try:

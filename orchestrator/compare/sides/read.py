@@ -145,7 +145,8 @@ def _place(place: Path) -> Place | Side:
             raise Unreadable("it is JSON, but not from pytest-benchmark")
         return pytest_benchmark.read(place, document)
     except FileNotFoundError:
-        raise ResultsError(f"{place}: there is no such file or folder; name {ACCEPTED}") from None
+        found = "it is a pipe or a device" if os.path.exists(place) else "there is no such file or folder"
+        raise ResultsError(f"{place}: {found}; name {ACCEPTED}") from None
     except (OSError, ValueError) as error:
         raise ResultsError(f"{place}: cannot be compared: {reading.reason(error)}; name {ACCEPTED}") from None
 
