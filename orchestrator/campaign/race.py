@@ -76,11 +76,15 @@ def tune(experiments: Sequence[Experiment], *, store: Store, run: CarryOut) -> S
         if not due or [place.runs for place in races] == [place.runs for place in places(experiments, store)]:
             break
     winners = {place.state.racing[0] for place in races if place.state.racing and not place.state.due}
-    return (
-        run([one if one.id in winners else then for one, then in zip(experiments, now, strict=True)])
-        if winners
-        else summary
-    )
+    if not winners:
+        return summary
+    both = zip(experiments, now, strict=True)
+    return run([_with_all_repeats(one, raced) if one.id in winners else raced for one, raced in both])
+
+
+def _with_all_repeats(experiment: Experiment, raced: Experiment) -> Experiment:
+    """Return the experiment with the repeats of the scenario file, or with those of the race if these are more."""
+    return experiment if experiment.adaptive else replace(experiment, repeats=max(experiment.repeats, raced.repeats))
 
 
 def _with_repeats(experiment: Experiment, races: Iterable[Place], *, more: bool) -> Experiment:
