@@ -84,12 +84,12 @@ def run(options: RunOptions) -> None:
         carry_out(options, until_end.enter_context)
 
 
-def carry_out(options: RunOptions, hold: Hold, *, race: bool = False) -> None:
-    """Carry out `run`, or `tune` with `race`. `hold` keeps what is in use until the end."""
+def carry_out(options: RunOptions, hold: Hold, *, show_races: Callable[[Plan, Store], None] | None = None) -> None:
+    """Carry out `run`; with `show_races`, carry out `tune`. `hold` keeps what is in use until the end."""
     _refuse_views_of_plans(options)
     suite, selection = _load(options), _select(options)
     suite, site = _with_executor(suite, options)
-    way = replace(_way(options, suite.executor, site), race=race)
+    way = replace(_way(options, suite.executor, site), race=show_races is not None)
     _use_only(options.gpus)
     machine = _machine(None, site)
     planned, failed_builds = _with_environments(suite, selection, machine, site, hold=None if options.dry_run else hold)
@@ -101,15 +101,16 @@ def carry_out(options: RunOptions, hold: Hold, *, race: bool = False) -> None:
         return _show_dry_run(planned, options, way)
     from orchestrator.campaign import steps
     from orchestrator.campaign.changed_files import changed_files
-    from orchestrator.campaign.race import refuse_suites
 
     steps.refuse_empty(planned)
-    if race:
+    if way.race:
+        from orchestrator.campaign.race import refuse_suites
+
         refuse_suites(planned.experiments)
     since = () if options.move_aside else changed_files(planned, options.results)
     for note in (*planned.notes, *since):
         tell(f"note: {note}")
-    most = steps.with_all_rounds(planned) if race else planned
+    most = steps.with_all_rounds(planned) if way.race else planned
     hours = steps.gpu_hours(most, options.results, move_aside=options.move_aside, retry=way.retry)
     confirm(hours, above=options.confirm_above, yes=options.yes)
     store = steps.open_results(
@@ -128,8 +129,8 @@ def carry_out(options: RunOptions, hold: Hold, *, race: bool = False) -> None:
     for remark in steps.remarks(planned, store, summary, retry=way.retry):
         tell(f"note: {remark}")
     write_report([options.results], keep=(), drop=(), form=None if options.json_lines else Format.TABLE)
-    if race:
-        _show_races(planned, store)
+    if show_races is not None:
+        show_races(planned, store)
     raise typer.Exit(summary.exit_code or min(failed_builds, 1))
 
 
@@ -359,21 +360,6 @@ def _show_plan(
         out().print(shown)
         for line in (*lines, *(arrays.lines() if arrays else ()), *below):
             say(line)
-
-
-def _show_races(planned: Plan, store: Store) -> None:
-    """Show who left the races, and what is fastest. The second is the report's own answer, which knows doubts."""
-    from orchestrator.campaign import race
-    from orchestrator.report.highlights.answers import answers
-    from orchestrator.results.table.baseline import with_baseline
-    from orchestrator.results.table.load import load
-
-    for title, table in race.view([*race.places(planned.experiments, store)]):
-        say(f"\n{title}")
-        out().print(table)
-    say("")
-    for answer in answers(with_baseline(load([store.root]))):
-        say(f"{answer.place}: {answer.text}.")
 
 
 def _find_batches(planned: Plan, store: Store, way: Way, json_lines: Callable[[str], None] | None) -> None:

@@ -122,7 +122,8 @@ def child_end(log: str) -> ChildEnd | None:
     if not matches:
         return _first_task_end(log)
     match = matches[0] if heading else matches[-1]
-    if any(not _CHILD_FAILED.search(line) for line in _error_lines(log[log.rindex(match[0]) :])):
+    later = _error_lines(log[log.rindex(match[0]) :])
+    if any(not _CHILD_FAILED.search(line) and not known(kind_of_text(line)).follows for line in later):
         return None  # a report comes last; the program has handled this end of a child, and failed later
     rank = None if match["rank"] is None else int(match["rank"])
     if match["name"]:

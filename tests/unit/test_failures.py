@@ -257,6 +257,8 @@ def test_the_end_of_a_child_that_the_program_handled_is_not_the_end_of_the_run()
     assert (told.kind, told.cause, told.signal) == ("unknown", "ValueError: learning rate must be positive", None)
     last = HANDLED_KILL.replace("ValueError: learning rate must be positive\n", "")
     assert judged(outcome(), log=last).kind == "killed", "a launcher's report comes last"
+    other_node = "torch.distributed.DistBackendError: NCCL error\n"
+    assert judged(outcome(), log=last + other_node).kind == "killed", "another node's log may follow"
 
 
 @pytest.mark.parametrize("rank", ["", "[rank0]: "])
