@@ -19,14 +19,14 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli.compare import compare
 from orchestrator.cli.doctor_monitor_screen import doctor, monitor, probe_node, run_array, run_one, screen, site
 from orchestrator.cli.environments import env
 from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
-from orchestrator.cli.history_rerun_bisect import bisect, history, rerun
 from orchestrator.cli.plan_run import plan, run
-from orchestrator.cli.profile import profile
-from orchestrator.cli.report_show_status import bundle, cancel, export, report, show, status
+from orchestrator.cli.results.compare import compare
+from orchestrator.cli.results.history_rerun_bisect import bisect, history, rerun
+from orchestrator.cli.results.profile import profile
+from orchestrator.cli.results.report_show_status import bundle, cancel, export, report, show, status
 from orchestrator.cli.schema_init_list import init, list_names, schema
 from orchestrator.cli.terminal import streams
 from orchestrator.cli.terminal.console import err, say, tell

@@ -18,7 +18,7 @@ import typer
 
 from orchestrator.cli.doctor_monitor_screen import refuse_screen, screen_before
 from orchestrator.cli.options import MONITORS_OF, RESULTS, PlanOptions, RunOptions, SuiteOptions, takes
-from orchestrator.cli.report_show_status import write_report
+from orchestrator.cli.results.report_show_status import write_report
 from orchestrator.cli.terminal.console import confirm, err, out, print_raw, say, tell, words
 from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import counted

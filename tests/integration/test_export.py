@@ -22,7 +22,7 @@ from mlflow.tracking import MlflowClient
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata as hparams
 
-from orchestrator.cli.report_show_status import Target
+from orchestrator.cli.results.report_show_status import Target
 from orchestrator.errors import OrchestratorError
 from orchestrator.measure.metrics import METRICS
 from orchestrator.records import Device, Framework, Measurement, RunRecord

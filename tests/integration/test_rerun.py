@@ -37,7 +37,12 @@ print(json.dumps({"train_tokens_per_second": speed}))
 
 SCENARIOS = text("scenarios/rerun.yaml")
 
-RERUN = "import sys, typer; from orchestrator.cli.history_rerun_bisect import rerun; sys.argv[0] = 'rerun'; typer.run(rerun)"
+RERUN = """
+import sys, typer
+from orchestrator.cli.results.history_rerun_bisect import rerun
+sys.argv[0] = 'rerun'
+typer.run(rerun)
+"""
 
 
 def rerun(folder: Path, *words: str) -> Campaign:

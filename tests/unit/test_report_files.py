@@ -15,7 +15,7 @@ import pytest
 from factories.cases import cases
 from factories.results import BASE, ended, failed, stored
 
-from orchestrator.cli.report_show_status import write_report
+from orchestrator.cli.results.report_show_status import write_report
 from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.files.printable_text import is_printable
 from orchestrator.records import Caveat, CaveatKind, Device, Framework

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from orchestrator.cli import options
-from orchestrator.cli.report_show_status import write_report
+from orchestrator.cli.results.report_show_status import write_report
 from orchestrator.cli.terminal.console import confirm, err, out, print_raw, say, tell, tell_warnings, words
 from orchestrator.errors import SelectionError
 
