@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean, median_low
 
-from orchestrator.compare.cold_runs import Sample
 from orchestrator.compare.comparison import FirstRuns, Fleet, Row, Run
 from orchestrator.compare.judging import by_test, measure
 from orchestrator.compare.rules import Rule
+from orchestrator.compare.sides.cold_runs import Sample
 from orchestrator.measure import intervals
 from orchestrator.measure.intervals import Estimate
 from orchestrator.measure.metrics import Judged

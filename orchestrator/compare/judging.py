@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from orchestrator.compare.cold_runs import Sample
 from orchestrator.compare.comparison import Row, Run, Verdict
 from orchestrator.compare.rules import Rule, Rules
+from orchestrator.compare.sides.cold_runs import Sample
 from orchestrator.compare.sides.pairing import places
 from orchestrator.measure import intervals, losses
 from orchestrator.measure.intervals import Estimate, Ratio

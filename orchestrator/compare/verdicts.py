@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
-from orchestrator.compare.cold_runs import Sample, in_order, without_cold_runs
 from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.compare.fleet import fleet, one_after_the_other
 from orchestrator.compare.judging import LOSS, Measured, measure, p_value, row, with_shared_noise
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
 from orchestrator.compare.sides import screens
+from orchestrator.compare.sides.cold_runs import Sample, in_order, without_cold_runs
 from orchestrator.compare.sides.incomparable import is_failed, verdict_on_pair
 from orchestrator.compare.sides.keys import OURS, SOFTWARE
 from orchestrator.compare.sides.same_runs import not_among

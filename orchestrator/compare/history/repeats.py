@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
-from orchestrator.compare.cold_runs import in_order
 from orchestrator.compare.comparison import Entry
 from orchestrator.compare.rules import Rule
+from orchestrator.compare.sides.cold_runs import in_order
 from orchestrator.measure import intervals
 from orchestrator.measure.intervals import Interval
 from orchestrator.measure.metrics import Direction, Judged
