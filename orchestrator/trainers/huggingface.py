@@ -22,6 +22,18 @@ QUANTIZATION_PACKAGES: Mapping[Text, tuple[str, ...]] = {
     "gptq": ("optimum", "gptqmodel"),
 }
 
+# Optimizers of transformers (`optim`) whose code is in another package.
+OPTIMIZER_PACKAGES: Mapping[Text, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("adamw_bnb_8bit", "adamw_8bit", "ademamix", "ademamix_8bit", "lion_8bit", "lion_32bit"), ("bitsandbytes",)
+    ),
+    **dict.fromkeys(
+        (f"paged_{name}_{bits}bit" for name in ("adamw", "ademamix", "lion") for bits in (8, 32)), ("bitsandbytes",)
+    ),
+    **dict.fromkeys(("rmsprop_bnb", "rmsprop_bnb_8bit", "rmsprop_bnb_32bit"), ("bitsandbytes",)),
+    **dict.fromkeys(("adamw_torch_4bit", "adamw_torch_8bit"), ("torchao",)),
+}
+
 
 class HuggingFace(InstrumentedTrainer):
     """The trainer that uses transformers' Trainer and peft, with a script that ships with Tunebench."""
@@ -46,4 +58,5 @@ class HuggingFace(InstrumentedTrainer):
         quantization = QUANTIZATION_PACKAGES.get(arguments.get("quantization", "none"), ())
         liger = ("liger-kernel",) if argument_names.is_true(arguments.get("use_liger_kernel")) else ()
         thunder = THUNDER if arguments.get("torch_compile_backend") == "thunder" else ()
-        return (*self.requires, *peft, *quantization, *liger, *thunder)
+        optimizer = OPTIMIZER_PACKAGES.get(arguments.get("optim", ""), ())
+        return (*self.requires, *peft, *quantization, *liger, *thunder, *optimizer)

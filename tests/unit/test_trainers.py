@@ -133,6 +133,9 @@ def test_a_choice_may_need_a_package_more() -> None:
     trainer = trainers.get("huggingface")
     assert "peft" not in trainer.requires_for({"peft_method": "none"})
     assert trainer.requires_for({"peft_method": "lora", "quantization": "nf4"})[-2:] == ("peft", "bitsandbytes")
+    assert trainer.requires_for({"optim": "paged_lion_8bit"})[-1] == "bitsandbytes"
+    assert trainer.requires_for({"optim": "adamw_torch_8bit"})[-1] == "torchao"
+    assert trainer.requires_for({"optim": "adamw_torch_fused"}) == trainer.requires
     assert trainers.get("trl").requires_for({"use_peft": "True"})[-1] == "peft"
 
 
