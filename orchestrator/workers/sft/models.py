@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Optional
 
 from arguments import ArgumentError, Own, check_unknown, describe, literal
 from configs import CONFIGS
@@ -101,10 +101,13 @@ def dtype_option(own: Own) -> dict[str, Any]:
     return {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": value}
 
 
-def build_model(own: Own, config: Any, *, words: Mapping[str, Sequence[str]], seed: int) -> Any:
+def build_model(
+    own: Own, config: Any, *, words: Mapping[str, Sequence[str]], seed: int, device: Optional[Any] = None
+) -> Any:
     """Return the model with the requested dtype, attention and quantisation, or raise ArgumentError.
 
-    `words` of the command line have changed the configuration of a `config:` model.
+    `words` of the command line have changed the configuration of a `config:` model. The random weights of such a model are drawn on
+    `device`.
     """
     from transformers import AutoModelForCausalLM, set_seed
 
@@ -117,7 +120,7 @@ def build_model(own: Own, config: Any, *, words: Mapping[str, Sequence[str]], se
     if not own.model_name_or_path.startswith("config:"):
         options.update(quantized, **hub_options(own))
         return AutoModelForCausalLM.from_pretrained(own.model_name_or_path, config=config, **options)
-    with drawing_device(own, config):
+    with device or drawing_device(own, config):
         # A configuration has no weights to take a dtype from.
         drawn = {name: value for name, value in options.items() if value != "auto"}
         model = AutoModelForCausalLM.from_config(config, **drawn)
