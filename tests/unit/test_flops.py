@@ -30,6 +30,7 @@ from orchestrator.measure.flops import (
     peak_flops,
     utilization,
 )
+from orchestrator.plan.forecast.memory_fit.shapes import hub_folder, read_shape
 
 LENGTH = 64
 ROTARY = 32
@@ -377,3 +378,25 @@ def test_more_work_is_never_fewer_flops(found: dict[str, Any], squares: float, m
     whole = hardware_flops_per_token(found, recomputation="whole", squares_per_token=squares)
     assert whole is not None and plain < whole <= 1.5 * plain + 1
     assert hardware_flops_per_token(found, recomputation="none", squares_per_token=squares) == plain
+
+
+def test_what_others_count_for_the_same_training() -> None:
+    """The figures of docs/method.md: NVIDIA counts as we do, and torchtitan counts the whole square of scores."""
+
+    def giga(name: str, length: int, *, trained: bool = True, uncut: bool = False) -> float:
+        shape = read_shape(name, {}, revision=None, hub=hub_folder({}))
+        matrices = shape.layers * sum(one.parameters for one in shape.matrices) + shape.embedding_parameters
+        width = shape.layers * shape.query_width
+        found = {
+            **{"frozen": 0 if trained else matrices, "trainable": matrices if trained else 0},
+            **{"expert_frozen": 0, "expert_trainable": 0, "attention_width": width, "causal": True, "window": None},
+        }
+        said = model_flops_per_token(found, squares_per_token=length, uncut=uncut)
+        assert said is not None
+        return said / 1e9
+
+    assert giga("config:llama-3-8b", 8192) == pytest.approx(744e3 / 14_451, rel=1e-3)
+    assert giga("config:llama-3-70b", 4096) == pytest.approx(710e3 / 1_638, rel=1e-3)
+    assert giga("config:llama-3-8b", 8192, uncut=True) == pytest.approx(57.91, abs=0.005)
+    assert giga("config:llama-3-8b", 8192) / 57.91 == pytest.approx(0.89, abs=0.005)
+    assert giga("config:llama-3-70b", 4096, trained=False) == pytest.approx(294.1, abs=0.05)
