@@ -1,8 +1,8 @@
 """The command `tunebench`: its sub-commands and its exit codes. No other package prints or exits.
 
-Exit codes: 0 success; 1 an experiment failed (`doctor`, `monitor`, `site`: something is missing; `screen`: a figure is off); 2 a
-mistake of the user; 130 the user interrupted the command. `compare` has its own exit codes. A sub-command imports heavy modules
-(pandas, the readers of results) inside its function, so that `--help` and `plan` start quickly.
+Exit codes: 0 success; 1 an experiment failed (`doctor`, `monitor`, `site`: something is missing; `screen`: a figure is off;
+`verify`: a number is not met); 2 a mistake of the user; 130 the user interrupted the command. `compare` has its own exit codes. A
+sub-command imports heavy modules (pandas, the readers of results) inside its function, so that `--help` and `plan` start quickly.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from orchestrator.cli.schema_init_list import init, list_names, schema
 from orchestrator.cli.terminal import streams
 from orchestrator.cli.terminal.console import err, say, tell
 from orchestrator.cli.tune import tune
+from orchestrator.cli.verify import verify
 from orchestrator.errors import REMEDIES, OrchestratorError, remedy
 from orchestrator.files.package import PACKAGE, has_changed
 from orchestrator.files.printable_text import one_line
@@ -83,6 +84,7 @@ _FUNCTIONS = (
     schema,
     doctor,
     screen,
+    verify,
     monitor,
     site,
 )
@@ -97,7 +99,7 @@ INTERRUPTED = 130
 # Every signal that asks to stop interrupts these commands, as Ctrl-C does. Another command is ended by the system.
 _STARTING_RUNS = (["run"], ["tune"], ["rerun"], ["bisect"], ["run-array"])
 # These commands use pandas or scipy.
-_COMPUTING = (*_STARTING_RUNS, ["run-one"], ["report"], ["compare"], ["history"], ["export"])
+_COMPUTING = (*_STARTING_RUNS, ["run-one"], ["report"], ["compare"], ["history"], ["export"], ["verify"])
 # The libraries and the report of a small campaign need 480 MiB of address space (ulimit -v).
 _LEAST_MEMORY = 600 * 2**20
 

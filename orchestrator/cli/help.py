@@ -15,7 +15,16 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Run a benchmark": ("init", "plan", "run", "tune", "status", "cancel"),
     "Read its results": ("report", "show", "profile", "bundle", "export"),
     "Compare results": ("compare", "rerun", "history", "bisect"),
-    "Know the machine and the scenario file": ("doctor", "screen", "monitor", "site", "env", "list", "schema"),
+    "Know the machine and the scenario file": (
+        "doctor",
+        "screen",
+        "verify",
+        "monitor",
+        "site",
+        "env",
+        "list",
+        "schema",
+    ),
 }
 # Options that are in no group are shown under "Options".
 OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -83,6 +92,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "export": ("tunebench export results --to tensorboard",),
     "doctor": ("tunebench doctor --python ~/other/bin/python",),
     "screen": ("tunebench screen", "tunebench screen --json"),
+    "verify": ("tunebench verify", "tunebench verify verify_results"),
     "monitor": ("tunebench monitor --once",),
     "site": ("tunebench site check", "tunebench site check project/scenarios.yaml"),
     "env": ("tunebench env build scenarios.yaml", "tunebench env list", "tunebench env gc --older-than 30d"),

@@ -132,7 +132,7 @@ def carry_out(call: Call, folder: Path, lines: list[str]) -> None:
                 (run / "profile" / "rank0.json").write_text(json.dumps({"traceEvents": [step]}))
         if words[0] in ("export", "status") and words[-1] in ("tensorboard", "--watch"):
             continue  # it needs another package, or it waits for the runs
-        if words[0] in ("site", "bisect", "screen", "tune"):
+        if words[0] in ("site", "bisect", "screen", "tune", "verify"):
             continue  # it needs a cluster, a repository with these commits, or up to a minute; or it starts runs
         words = [each for word in words for each in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
         code, _, err = call(*words, *(["--dry-run"] if words[0] == "run" and "--dry-run" not in words else []))

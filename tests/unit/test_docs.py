@@ -112,6 +112,7 @@ CALLS = {
     "history.md": 6,
     "monitor.md": 4,
     "compare.md": 1,
+    "verify.md": 3,
     "../README.md": 6,
 }
 """Page → the least number of calls on it."""
