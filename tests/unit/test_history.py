@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from orchestrator.cli import history_rerun_bisect
+from orchestrator.cli.results import history_rerun_bisect
 from orchestrator.compare.history import campaigns, findings, repeats, trends
 from orchestrator.compare.history.findings import Course
 from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series
