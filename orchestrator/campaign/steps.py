@@ -22,7 +22,8 @@ from orchestrator.campaign.live_display import Progress
 from orchestrator.campaign.loop import Event, EventKind, Summary, run_benchmark
 from orchestrator.campaign.probes import parallel_cost
 from orchestrator.campaign.probes.memory_probe import Found, largest_batches, mark_what_does_not_fit
-from orchestrator.campaign.race import tune
+from orchestrator.campaign.race.places import most_repeats
+from orchestrator.campaign.race.rounds import tune
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.way import AUTO, Way
 from orchestrator.errors import PreparationError, ResultsError, SelectionError
@@ -30,7 +31,6 @@ from orchestrator.executors import LOCAL, Executor, SlurmExecutor
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact_words
 from orchestrator.machine.provenance import pip_freeze
-from orchestrator.measure.intervals.race import Rules
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand import Plan
 from orchestrator.plan.view.as_arrays import Arrays, all_runs, arrays_of
@@ -124,11 +124,8 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool, retry: Retry) -> floa
 
 
 def with_all_rounds(plan: Plan) -> Plan:
-    """Return the plan with the most runs that a race may make of each experiment."""
-    most = (max(one.most_repeats, Rules().most_rounds) for one in plan.experiments)
-    experiments = (
-        replace(one, adaptive=None, repeats=count) for one, count in zip(plan.experiments, most, strict=True)
-    )
+    """Return the plan with as many repeats as its races may make at most, on average over the experiments of a race."""
+    experiments = (replace(one, adaptive=None, repeats=most_repeats(one)) for one in plan.experiments)
     return replace(plan, experiments=tuple(experiments))
 
 
@@ -194,7 +191,10 @@ def carry_out(
                 take_over=way.take_over,
                 on_event=progress.on_event,
             )
-            return tune(plan.experiments, store=store, run=run) if way.race else run(plan.experiments)
+            if way.race is None:
+                return run(plan.experiments)
+            race = partial(tune, store=store, run=run, say=progress.say, limits=way.race, retries=retry.failed)
+            return race(plan.experiments)
 
 
 def _submitted(plan: Plan, store: Store, executor: SlurmExecutor, *, retry: Retry) -> str:

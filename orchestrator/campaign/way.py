@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator import executors
+from orchestrator.campaign.race.limits import Limits
 from orchestrator.errors import ConfigError, SelectionError, suggestion
 from orchestrator.executors import LOCAL, SLURM
 from orchestrator.executors.slurm.site import Site
@@ -30,8 +31,8 @@ class Way:
     # The number of concurrent runs of the executor `local`. None means as many as fit; their slowdown is measured first.
     parallel: int | None = 1
     probe: bool = False
-    # Only as many runs as are needed to find the fastest experiment (`tunebench tune`).
-    race: bool = False
+    # The limits of a race (`tunebench tune`), which makes only as many runs as it needs to find the fastest experiment.
+    race: Limits | None = None
     # The cluster of the executor `slurm`, and whether only to submit the runs.
     site: Site | None = None
     submit_only: bool = False

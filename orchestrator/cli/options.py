@@ -136,8 +136,8 @@ class PlanOptions(SuiteOptions):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunOptions(SuiteOptions):
-    """The options of `run`."""
+class StartOptions(SuiteOptions):
+    """The options that `run` and `tune` share: how the runs are made, and where their results go."""
 
     results: Results = RESULTS
     move_aside: MoveAside = False
@@ -152,19 +152,6 @@ class RunOptions(SuiteOptions):
     ] = False
     take_over: Annotated[
         bool, Option("--take-over", help="Take over runs of a host that has been silent for five minutes.")
-    ] = False
-    probe: Annotated[
-        bool,
-        Option(
-            "--probe",
-            help="Run two steps of each experiment first; experiments that do not fit in memory fail at once.",
-        ),
-    ] = False
-    find_batch: Annotated[
-        bool, Option("--find-batch", help="Find each experiment's largest per-device batch that fits; measure nothing.")
-    ] = False
-    submit_only: Annotated[
-        bool, Option("--submit-only", help="Submit the runs to Slurm and do not wait. Repeat the command to wait.")
     ] = False
     parallel: Annotated[
         str,
@@ -183,24 +170,45 @@ class RunOptions(SuiteOptions):
     ] = False
     confirm_above: ConfirmAbove = 8.0
     yes: Yes = False
-    dry_run: DryRun = False
-    as_json: AsJson = False
     json_lines: Annotated[
         bool, Option("--json-lines", help="Print a line of JSON for each run that is due, starts or ends.")
     ] = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions(StartOptions):
+    """The options of `run`."""
+
+    probe: Annotated[
+        bool,
+        Option(
+            "--probe",
+            help="Run two steps of each experiment first; experiments that do not fit in memory fail at once.",
+        ),
+    ] = False
+    find_batch: Annotated[
+        bool, Option("--find-batch", help="Find each experiment's largest per-device batch that fits; measure nothing.")
+    ] = False
+    submit_only: Annotated[
+        bool, Option("--submit-only", help="Submit the runs to Slurm and do not wait. Repeat the command to wait.")
+    ] = False
+    dry_run: DryRun = False
+    as_json: AsJson = False
     commands: AsCommands = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TuneOptions(SuiteOptions):
+class TuneOptions(StartOptions):
     """The options of `tune`."""
 
-    results: Results = RESULTS
-    move_aside: MoveAside = False
-    no_data_processing: NoDataProcessing = False
-    gpus: Gpus = None
-    confirm_above: ConfirmAbove = 8.0
-    yes: Yes = False
+    limit: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME=VALUE",
+            help="Drop an experiment that needs more memory per device than memory=80GiB, or whose loss is further above the "
+            "lowest loss than loss=+1%; repeatable.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

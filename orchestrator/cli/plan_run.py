@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from orchestrator.campaign.environments import Hold
     from orchestrator.campaign.way import Way
+    from orchestrator.cli.races import Races
     from orchestrator.executors.slurm.site import Site
     from orchestrator.machine.provenance import Machine
     from orchestrator.plan.config import Suite
@@ -84,12 +85,12 @@ def run(options: RunOptions) -> None:
         carry_out(options, until_end.enter_context)
 
 
-def carry_out(options: RunOptions, hold: Hold, *, show_races: Callable[[Plan, Store], None] | None = None) -> None:
-    """Carry out `run`; with `show_races`, carry out `tune`. `hold` keeps what is in use until the end."""
+def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) -> None:
+    """Carry out `run`; with `races`, carry out `tune`. `hold` keeps what is in use until the end."""
     _refuse_views_of_plans(options)
     suite, selection = _load(options), _select(options)
     suite, site = _with_executor(suite, options)
-    way = replace(_way(options, suite.executor, site), race=show_races is not None)
+    way = replace(_way(options, suite.executor, site), race=races.limits if races else None)
     _use_only(options.gpus)
     machine = _machine(None, site)
     planned, failed_builds = _with_environments(suite, selection, machine, site, hold=None if options.dry_run else hold)
@@ -102,15 +103,12 @@ def carry_out(options: RunOptions, hold: Hold, *, show_races: Callable[[Plan, St
     from orchestrator.campaign import steps
     from orchestrator.campaign.changed_files import changed_files
 
+    planned = races.prepared(planned, machine) if races else planned
     steps.refuse_empty(planned)
-    if way.race:
-        from orchestrator.campaign.race import refuse_suites
-
-        refuse_suites(planned.experiments)
     since = () if options.move_aside else changed_files(planned, options.results)
     for note in (*planned.notes, *since):
         tell(f"note: {note}")
-    most = steps.with_all_rounds(planned) if way.race else planned
+    most = steps.with_all_rounds(planned) if races else planned
     hours = steps.gpu_hours(most, options.results, move_aside=options.move_aside, retry=way.retry)
     confirm(hours, above=options.confirm_above, yes=options.yes)
     store = steps.open_results(
@@ -129,9 +127,8 @@ def carry_out(options: RunOptions, hold: Hold, *, show_races: Callable[[Plan, St
     for remark in steps.remarks(planned, store, summary, retry=way.retry):
         tell(f"note: {remark}")
     write_report([options.results], keep=(), drop=(), form=None if options.json_lines else Format.TABLE)
-    if show_races is not None:
-        show_races(planned, store)
-    raise typer.Exit(summary.exit_code or min(failed_builds, 1))
+    has_winner = races is None or races.show(planned, store)
+    raise typer.Exit(summary.exit_code or min(failed_builds, 1) or int(not has_winner))
 
 
 def _load(options: SuiteOptions) -> Suite:

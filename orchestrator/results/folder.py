@@ -21,6 +21,8 @@ from orchestrator.records import JobState
 from orchestrator.results.claims import state
 
 SUITE_FILE = "suite.json"
+# The races of `tunebench tune`; `campaign/race/as_json.py` describes it.
+RACE_FILE = "race.json"
 TOOL = "tunebench"
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 

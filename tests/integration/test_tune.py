@@ -8,19 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from campaigns import Campaign, tunebench
+from campaigns import Campaign, begun, ended, tunebench
 from factories.results import BASE
+from trees import wait_until
 
 from orchestrator.campaign.steps import with_all_rounds
 from orchestrator.plan.expand import Plan
+from orchestrator.report.page.charts.curves.race import races as races_chart
 
 # The noise depends on the run's name only: `r3-t1` of two experiments differs, and a repeated test sees the same numbers.
 TRAINER = """
 import json, random, sys
 kind, run_dir = sys.argv[1:]
-speeds = {"a": 100, "b": 99.8, "c": 80, "d": 60, "e": 93, "broken": None}
+speeds = {"a": 100, "b": 99.8, "c": 80, "d": 60, "e": 93, "large": 120, "wrong": 130, "broken": None}
 noise = random.Random(kind + run_dir.rsplit("/", 1)[-1]).gauss(0, 0.004)
-print(json.dumps({"tokens_per_s": speeds[kind] * (1 + noise)}))
+print(json.dumps({
+    "tokens_per_s": speeds[kind] * (1 + noise),
+    "peak_allocated_bytes": 2**30 * (3 if kind == "large" else 1),
+    "train_loss": 2.0 if kind == "wrong" else 1.0,
+}))
 """
 SCENARIOS = """
 scenarios:
@@ -32,7 +38,7 @@ scenarios:
   custom:
     command: ['{python}', '{scenario_dir}/t.py', '{kind}', '{run_dir}']
     launcher: none
-    metrics: {tokens_per_s: {key: tokens_per_s}}
+    metrics: {tokens_per_s: {key: tokens_per_s}, peak_allocated_bytes: {key: peak_allocated_bytes}, train_loss: {key: train_loss}}
 """
 
 
@@ -65,8 +71,8 @@ def test_what_is_clearly_slower_gets_few_runs_and_the_fastest_gets_all_repeats(t
 
 
 def test_it_says_who_left_and_why_and_what_is_fastest(tuned: Campaign) -> None:
-    assert "3 of 5 left; " in tuned.out and "where the full grid has 30" in tuned.out
-    assert "left in round 2, at most" in tuned.out and "leads" in tuned.out
+    assert "3 of 5 dropped; " in tuned.out and "where the full grid has 30, in about" in tuned.out
+    assert "dropped in round 2: at most" in tuned.out and "leads" in tuned.out
     assert "kinds with 1 CPU process: kind " in tuned.out.splitlines()[-1]
 
 
@@ -96,7 +102,7 @@ def test_runs_of_an_earlier_campaign_count_and_run_fills_the_grid_afterwards(tmp
 def test_an_experiment_that_fails_leaves_after_two_runs(tmp_path: Path) -> None:
     race = tune(tmp_path, kinds="a, broken, d")
     assert race.code == 1
-    assert runs(race)["broken"] == 2 and "left in round 2, without a speed" in race.out
+    assert runs(race)["broken"] == 2 and "dropped in round 2: it failed" in race.out
 
 
 def test_each_number_of_processes_has_its_own_race(tmp_path: Path) -> None:
@@ -107,11 +113,99 @@ def test_each_number_of_processes_has_its_own_race(tmp_path: Path) -> None:
     assert "kinds with 2 CPU processes: " in race.out
 
 
+def test_it_says_what_it_costs_at_most_and_who_is_dropped_after_each_round(tuned: Campaign) -> None:
+    assert "5 experiments race: at most 30 runs, as many as the full grid\n" in tuned.err
+    assert "kinds: 1 process: round 1, 5 runs\n" in tuned.err
+    assert "kinds: 1 process: round 3, 2 runs; dropped: kind=e (at most " in tuned.err
+
+
+def test_the_report_draws_the_race(tuned: Campaign) -> None:
+    races = json.loads((tuned.results / "race.json").read_text())["races"]
+    rows = {one["name"]: one for one in races[0]["experiments"]}
+    assert races[0]["is_over"] and races[0]["experiments"][0]["speed"] == 1.0
+    assert rows["kind=d"]["is_dropped"] and rows["kind=d"]["runs"] == 1
+    assert rows["kind=c"]["low"] < rows["kind=c"]["speed"] < rows["kind=c"]["high"]
+    chart = races_chart([tuned.results])
+    assert [view.at for view in chart.views] == [("kinds: 1 process", "all")]
+    assert ("kind=d", "1", f"{rows['kind=d']['speed']:.1%}", rows["kind=d"]["became"]) in chart.views[0].rows
+    assert "The race" in (tuned.results / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"tool": "tunebench"}', '{"tool": "tunebench", "races": [{"experiments": [{}, 3]}, 1]}']
+)
+def test_a_report_reads_any_race_file(tmp_path: Path, content: str) -> None:
+    (tmp_path / "race.json").write_text(content)
+    races_chart([tmp_path])
+
+
+def test_a_record_that_cannot_be_read_does_not_stop_the_race(tmp_path: Path) -> None:
+    race = tune(tmp_path, kinds="a, c, d")
+    record = next(race.results.glob("experiments/*/runs/r1-t1/record.json"))
+    record.write_text("{")
+    again = tunebench(tmp_path, "tune", "s.yaml", "--results", "results")
+    assert again.code == 1 and "is not over" not in again.out
+    mended = tunebench(tmp_path, "tune", "s.yaml", "--results", "results", "--retry-failed", "lost")
+    assert mended.code == 0, mended.said
+
+
+SLEEPS = """
+import os, sys, time
+open(os.path.join(os.path.dirname(sys.argv[0]), "started"), "a").write(sys.argv[1])
+time.sleep(300 if sys.argv[1] == "a" else 0)
+print('{"tokens_per_s": 1}')
+"""
+
+
+def test_a_cancelled_run_is_not_started_again(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text(SLEEPS)
+    (tmp_path / "s.yaml").write_text(SCENARIOS.replace("KINDS", "a, b"))
+    race = begun(tmp_path, "tune", "s.yaml", "--results", "results")
+    wait_until(lambda: (tmp_path / "started").exists() and "a" in (tmp_path / "started").read_text())
+    assert tunebench(tmp_path, "cancel", "results").code == 0
+    assert ended(tmp_path, race).code == 1
+    assert (tmp_path / "started").read_text().count("a") == 1
+
+
+def test_a_race_without_a_speed_has_no_winner(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text("print('{}')")
+    (tmp_path / "s.yaml").write_text(SCENARIOS.replace("KINDS", "a, b").replace("tokens_per_s", "steps"))
+    race = tunebench(tmp_path, "tune", "s.yaml", "--results", "results")
+    assert race.code == 1, race.said
+
+
+def test_a_limit_drops_at_once(tmp_path: Path) -> None:
+    race = tune(tmp_path, "--limit", "memory=2GiB", "--limit", "loss=+5%", kinds="a, b, c, large, wrong")
+    assert race.code == 0, race.said
+    assert runs(race)["large"] == 1 and runs(race)["wrong"] == 1
+    assert race.out.count("dropped in round 1: over the limit") == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("memory=2", "--limit memory '2' has no unit; write 2GiB, 2GB or MiB"),
+        ("loss=1%", "--limit 'loss=1%' is invalid; write memory=80GiB, or loss=+1%"),
+        ("speed=3", "--limit 'speed=3' is invalid; write memory=80GiB, or loss=+1%"),
+    ],
+)
+def test_a_wrong_limit_is_refused(tmp_path: Path, limit: str, said: str) -> None:
+    refused = tune(tmp_path, "--limit", limit)
+    assert refused.code == 2 and said in refused.err and not refused.results.exists()
+
+
+def test_a_limit_of_memory_needs_a_monitor(tmp_path: Path) -> None:
+    refused = tunebench(tmp_path, "tune", "--limit", "memory=2GiB", "--results", "results")
+    assert refused.code == 2 and "add --memory huggingface" in refused.err
+
+
 def test_the_question_before_a_race_counts_all_its_rounds() -> None:
     most = with_all_rounds(
         Plan(experiments=(replace(BASE, repeats=3), replace(BASE, repeats=20)), collapsed=(), notes=())
     )
-    assert [one.repeats for one in most.experiments] == [8, 20]
+    assert [one.repeats for one in most.experiments] == [3, 20]
+    few = with_all_rounds(Plan(experiments=(replace(BASE, repeats=1),), collapsed=(), notes=()))
+    assert [one.repeats for one in few.experiments] == [3], "a race of single runs may make three of each"
 
 
 def test_a_suite_of_benchmarks_cannot_race(tmp_path: Path) -> None:

@@ -10,18 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.measure.intervals.race import Race, Rules, race
+from orchestrator.measure.intervals.race import Left, NoSpeed, Race, Rules, race
 
-Runs = dict[str, list[float | None]]
+Runs = dict[str, list[float | NoSpeed]]
+FAILED, IN_DOUBT, NO_MEMORY = NoSpeed.FAILED, NoSpeed.IN_DOUBT, NoSpeed.NO_MEMORY
 
 
 def carried_out(
-    speeds: Mapping[str, float], *, noise: float = 0.0, seed: int = 0, slow: tuple[str, ...] = ()
+    speeds: Mapping[str, float],
+    *,
+    noise: float = 0.0,
+    seed: int = 0,
+    slow: tuple[str, ...] = (),
+    repeats: int = 1,
+    most: int | None = None,
 ) -> tuple[Race, Runs]:
     """Carry out a race of experiments with these true speeds. Return its end and its runs."""
     rng = np.random.default_rng(seed)
     runs: Runs = {name: [] for name in speeds}
-    while (state := race([*speeds], runs, slow=slow)).due:
+    while (state := race([*speeds], runs, slow=slow, repeats=repeats, most=most)).due:
         for name in state.due:
             runs[name].append(math.log(speeds[name]) + float(rng.normal(0, noise)))
     return state, runs
@@ -69,20 +76,65 @@ def test_if_all_start_slowly_nobody_waits() -> None:
     assert race(["a", "b"], {}, slow=("a", "b")).due == ("a", "b")
 
 
-def test_one_run_without_a_speed_decides_nothing_and_two_do() -> None:
-    runs: Runs = {"a": [4.6], "b": [None], "c": [None]}
+def test_one_failure_decides_nothing_and_two_do() -> None:
+    runs: Runs = {"a": [4.6], "b": [FAILED], "c": [FAILED]}
     state = race([*runs], runs)
     assert state.round == 2 and set(state.due) == {"a", "b", "c"}
-    runs = {"a": [4.6, 4.6], "b": [None, 4.5], "c": [None, None]}
+    runs = {"a": [4.6, 4.6], "b": [FAILED, 4.5], "c": [FAILED, FAILED]}
     state = race([*runs], runs)
-    assert state.left["c"].at_most is None and state.left["b"].at_most is not None
+    assert state.left["c"] == Left(round=2, why=FAILED) and state.left["b"].at_most is not None
     assert state.racing == ("a",)
 
 
+def test_what_has_no_memory_leaves_after_one_run() -> None:
+    runs: Runs = {"a": [4.6], "b": [NO_MEMORY], "c": [4.5]}
+    state = race([*runs], runs)
+    assert state.left == {"b": Left(round=1, why=NO_MEMORY)} and state.due == ("a", "c")
+    runs = {"a": [4.6], "b": [4.7, NoSpeed.OVER_LIMIT], "c": [4.5]}
+    assert "b" not in race([*runs], runs).left, "the second run is not of this round"
+
+
+def test_runs_in_doubt_decide_nothing_and_are_made_again() -> None:
+    runs: Runs = {"a": [4.6, 4.6], "b": [IN_DOUBT, IN_DOUBT], "c": [4.1, 4.1]}
+    state = race([*runs], runs)
+    assert state.round == 3 and state.due == ("a", "b") and set(state.left) == {"c"}
+    runs["b"].append(4.7)
+    runs["a"].append(4.6)
+    assert race([*runs], runs).racing == ("b",)
+    runs["b"][-1] = IN_DOUBT
+    assert race([*runs], runs).left["b"] == Left(round=3, why=IN_DOUBT)
+
+
+def test_a_race_whose_runs_are_all_in_doubt_ends_early() -> None:
+    runs: Runs = {name: [IN_DOUBT, IN_DOUBT] for name in "abc"}
+    state = race([*runs], runs)
+    assert state.due == () and state.round == 2 and state.standing is not None and not state.standing.speeds
+
+
 def test_without_any_speed_the_race_ends() -> None:
-    runs: Runs = {"a": [None, None], "b": [None, None]}
+    runs: Runs = {"a": [FAILED, FAILED], "b": [FAILED, FAILED]}
     state = race([*runs], runs)
     assert state.due == () and state.racing == () and set(state.left) == {"a", "b"}
+
+
+def test_one_experiment_needs_no_second_run() -> None:
+    assert race(["a"], {"a": [4.6]}).due == ()
+    runs: Runs = {"a": [4.6], "b": [NO_MEMORY]}
+    assert race([*runs], runs).racing == ("a",) and race([*runs], runs).due == ()
+
+
+@given(st.lists(st.floats(50, 150), min_size=2, max_size=8), st.floats(0, 0.05), st.integers(1, 5), st.integers(0, 99))
+@settings(deadline=None, max_examples=60)
+def test_a_race_never_makes_more_runs_than_it_may(some: list[float], noise: float, repeats: int, seed: int) -> None:
+    """The winner's repeats count, so a race with the grid's number of runs never costs more than the grid."""
+    speeds = {f"cell{at}": speed for at, speed in enumerate(some)}
+    most = max(3, repeats) * len(some)
+    state, runs = carried_out(speeds, noise=noise, seed=seed, repeats=repeats, most=most)
+    assert state.racing
+    missing = max(0, repeats - len(runs[state.racing[0]]))
+    assert sum(map(len, runs.values())) + missing <= most
+    free, _ = carried_out(speeds, noise=noise, seed=seed)
+    assert state.is_cut or (state.racing, state.round) == (free.racing, free.round)
 
 
 def test_a_race_has_an_end() -> None:

@@ -10,6 +10,9 @@ The rules:
   runs is pooled over all experiments, together with what is known beforehand. No experiment leaves because of its rank.
 - The race ends if one experiment is left, or if all that are left are within 2 % of the leader, also at the ends of the intervals.
 - Experiments with slow starts, such as those that compile, join in the second round, and run in every second round.
+- A run without a speed that counts decides nothing (`NoSpeed`). Some reasons are certain: the experiment leaves at once. A failure
+  may be chance, so it must happen twice. A run in doubt, for example because the host was busy, may happen three times.
+- A race makes no more runs than it may (`most`), together with those that its winner still needs.
 
 The state follows from the values only: the first run of an experiment belongs to the first round that has it, and so on. So a race
 that was interrupted goes on where it was. What this leaves out: the mean of a
@@ -21,15 +24,30 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import fmean
 
 # The effects of rounds are found by turns of two means, until they stay the same.
 _TURNS, _PRECISE = 200, 1e-9
 
-# Experiment → the logarithms of the speeds of its runs in their order; None if a run has no speed.
-Runs = Mapping[str, Sequence[float | None]]
+
+class NoSpeed(StrEnum):
+    """The reason why a run has no speed that counts."""
+
+    NO_MEMORY = "out of memory"
+    OVER_LIMIT = "over the limit"
+    FAILED = "failed"
+    MISSING = "missing"
+    IN_DOUBT = "in doubt"
+
+
+# The number of runs without a speed, for these reasons, after which an experiment leaves.
+_MOST = {NoSpeed.NO_MEMORY: 1, NoSpeed.OVER_LIMIT: 1, NoSpeed.FAILED: 2, NoSpeed.MISSING: 2, NoSpeed.IN_DOUBT: 3}
+
+# Experiment → the logarithms of the speeds of its runs in their order, or the reason why a run has none.
+Runs = Mapping[str, Sequence[float | NoSpeed]]
 # Experiment → round → the same.
-_Rounds = Mapping[str, Mapping[int, float | None]]
+_Rounds = Mapping[str, Mapping[int, float | NoSpeed]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,17 +89,19 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Left:
-    """The round in which an experiment left, and the speed relative to the leader that it has at most (None: it has no speed)."""
+    """The round in which an experiment left, and the speed relative to the leader that it has at most, or why it has no speed."""
 
     round: int
-    at_most: float | None
+    at_most: float | None = None
+    why: NoSpeed | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Race:
     """A race at one time. `due` are the runs of `round` that are missing. The race is over if `due` is empty.
 
-    `racing` are the experiments in the race, the fastest first. `left` says why the others left.
+    `racing` are the experiments in the race, the fastest first. `left` says why the others left. If `is_cut`, the race ended
+    because the next round would have made more runs than it may.
     """
 
     round: int
@@ -89,30 +109,43 @@ class Race:
     racing: tuple[str, ...]
     left: Mapping[str, Left]
     standing: Standing | None
+    is_cut: bool = False
 
 
-def race(names: Sequence[str], runs: Runs, *, slow: Collection[str] = (), rules: Rules = Rules()) -> Race:
+def race(
+    names: Sequence[str],
+    runs: Runs,
+    *,
+    slow: Collection[str] = (),
+    repeats: int = 1,
+    most: int | None = None,
+    rules: Rules = Rules(),
+) -> Race:
     """Return the state of a race of these experiments. `slow` are those with slow starts.
 
-    A run without a speed decides nothing, and an experiment without any speed after two runs leaves.
+    The race makes at most `most` runs (None: no limit), together with those that its winner needs to have `repeats` runs.
     """
     late = frozenset(slow) if len(set(slow)) < len(names) else frozenset()
     racing, left = list(names), dict[str, Left]()
-    values: dict[str, dict[int, float | None]] = {name: {} for name in names}
+    values: dict[str, dict[int, float | NoSpeed]] = {name: {} for name in names}
     found: Standing | None = None
-    number = 0
+    number, is_cut = 0, False
     while number < rules.most_rounds:
+        turn = _turn(number + 1, racing, late, values, rules)
+        if is_cut := number > 0 and most is not None and _runs_with(turn, values, repeats) > most:
+            break
         number += 1
-        turn = _turn(number, racing, late, values, rules)
         if due := tuple(name for name in turn if len(runs.get(name, ())) <= len(values[name])):
             return Race(round=number, due=due, racing=_in_order(racing, found), left=left, standing=found)
         for name in turn:
             values[name][number] = runs[name][len(values[name])]
-        if number == 1:
-            continue
-        left |= {name: Left(round=number, at_most=None) for name in racing if _has_no_speed(values[name])}
+        left |= {name: Left(round=number, why=why) for name in racing if (why := _no_speed(values[name]))}
         racing = [name for name in racing if name not in left]
         found = _standing(values, rules)
+        if len(racing) < 2:
+            break
+        if number == 1:
+            continue
         known = [name for name in racing if name in found.speeds]
         if not known:
             break
@@ -121,13 +154,19 @@ def race(names: Sequence[str], runs: Runs, *, slow: Collection[str] = (), rules:
         racing = [name for name in racing if name not in left]
         if len(racing) == 1 or all(_is_tied(found, name, leader, rules) for name in racing):
             break
-    return Race(round=number, due=(), racing=_in_order(racing, found), left=left, standing=found)
+    return Race(round=number, due=(), racing=_in_order(racing, found), left=left, standing=found, is_cut=is_cut)
+
+
+def _runs_with(turn: Sequence[str], values: _Rounds, repeats: int) -> int:
+    """Return the number of runs after one more round, with those that a winner needs then."""
+    fewest = min((len(values[name]) + 1 for name in turn), default=repeats)
+    return sum(len(rounds) for rounds in values.values()) + len(turn) + max(0, repeats - fewest)
 
 
 def _standing(values: _Rounds, rules: Rules) -> Standing:
     """Return the standing: a mean for each experiment and for each round, by least squares."""
     runs = {
-        name: {number: value for number, value in rounds.items() if value is not None}
+        name: {number: value for number, value in rounds.items() if isinstance(value, float)}
         for name, rounds in values.items()
     }
     runs = {name: rounds for name, rounds in runs.items() if rounds}
@@ -163,13 +202,18 @@ def _turn(number: int, racing: Sequence[str], late: frozenset[str], values: _Rou
         return [name for name in racing if name not in late]
     if number > 2:
         return [name for name in racing if name not in late or number % 2 == 0]
-    first = {name: value for name in racing if (value := values[name].get(1)) is not None}
+    first = {name: value for name in racing if isinstance(value := values[name].get(1), float)}
     best = sorted(first, key=lambda name: (-first[name], name))[: rules.second]
     return [name for name in racing if name in best or name not in first]
 
 
-def _has_no_speed(rounds: Mapping[int, float | None]) -> bool:
-    return len(rounds) > 1 and all(value is None for value in rounds.values())
+def _no_speed(rounds: Mapping[int, float | NoSpeed]) -> NoSpeed | None:
+    """Return why an experiment leaves without a speed: the first reason that was met often enough. Return None if it stays."""
+    reasons = [value for value in rounds.values() if isinstance(value, NoSpeed)]
+    certain = next((why for why in reasons if _MOST[why] == 1), None)
+    if certain or len(reasons) < len(rounds):
+        return certain
+    return next((why for why in reasons if reasons.count(why) >= _MOST[why]), None)
 
 
 def _behind(found: Standing, known: Sequence[str], leader: str, rules: Rules, *, number: int) -> dict[str, Left]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -86,12 +86,29 @@ def leave_out_what_may_not_fit(experiments: Sequence[Experiment], machine: Machi
     return tuple(_marked(experiment, min(sizes)) if sizes else experiment for experiment in experiments)
 
 
-def _marked(experiment: Experiment, memory_bytes: int) -> Experiment:
+def leave_out_what_does_not_fit(
+    experiments: Sequence[Experiment], machine: Machine, limit_bytes: float | None = None
+) -> tuple[Experiment, ...]:
+    """Return all experiments. Those that certainly need more memory than the smallest GPU has, or than the limit, are marked."""
+    sizes = [gpu.memory_bytes for gpu in machine.gpus if gpu.memory_bytes] + [limit_bytes or 0]
+    least = int(min(filter(None, sizes), default=0))
+    if not least:
+        return tuple(experiments)
+    return tuple(_marked(one, least, but=(Fit.FITS, Fit.MAY_NOT_FIT), option="") for one in experiments)
+
+
+def _marked(
+    experiment: Experiment,
+    memory_bytes: int,
+    *,
+    but: Collection[Fit] = (Fit.FITS,),
+    option: str = " (--fit-only)",
+) -> Experiment:
     memory = estimate(experiment)
     if experiment.skip or experiment.cannot_run_here or isinstance(memory, Unknown):
         return experiment
     verdict = fits(memory, memory_bytes)
-    if verdict is Fit.FITS:
+    if verdict in but:
         return experiment
-    text = f"{verdict}: {memory.device_bytes / GIB:.1f} GiB on GPUs of {memory_bytes / GIB:.1f} GiB (--fit-only)"
+    text = f"{verdict}: {memory.device_bytes / GIB:.1f} GiB on GPUs of {memory_bytes / GIB:.1f} GiB{option}"
     return replace(experiment, cannot_run_here=Reason(kind=verdict.replace(" ", "_"), text=text))

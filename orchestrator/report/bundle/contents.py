@@ -28,7 +28,7 @@ _LARGEST_LOG = reading.LOG_BYTES
 _LARGEST_FILE = reading.SUITE_BYTES
 
 _OF_THE_CAMPAIGN = re.compile(
-    r"suite\.json|([\w.+=-]+\.)?requirements\.txt|(benchmarks|raw_summary|ranks|devices|report|pivot|groups)\.(csv|json|md|html)"
+    r"(suite|race)\.json|([\w.+=-]+\.)?requirements\.txt|(benchmarks|raw_summary|ranks|devices|report|pivot|groups)\.(csv|json|md|html)"
 )
 _LOGS = re.compile(r"std(out|err)\.log|run-one\.log|stacks\.txt")
 _OF_A_RUN = re.compile(

@@ -63,6 +63,11 @@ _CAVEATS = {
 }
 
 
+def raises_doubt(caveat: Caveat) -> bool:
+    """Return whether a caveat in a run's record puts the run's speed in doubt."""
+    return caveat.kind in _CAVEATS
+
+
 def doubts(table: ResultsTable) -> list[tuple[Doubt, ...]]:
     """Return a list with an entry for each row of `experiments`: the doubts about its speed."""
     mixed, experiments = _mixed(table), table.experiments

@@ -22,6 +22,7 @@ from orchestrator.report.page.charts.curves.operators import calls
 from orchestrator.report.page.charts.curves.operators.calls import HBM, MATMUL, Roof
 from orchestrator.report.page.charts.curves.operators.roofline import roofline
 from orchestrator.report.page.charts.curves.operators.sizes import sizes
+from orchestrator.report.page.charts.curves.race import races
 from orchestrator.report.page.charts.curves.scaling import scaling
 from orchestrator.report.page.charts.curves.tradeoff import tradeoff
 from orchestrator.report.page.charts.over_time import Drawn
@@ -77,7 +78,7 @@ def charts(
         (parts.wall_time(known, facet), "no run recorded when its stages began"),
         (balance.balance(table.ranks, known), "no run has the compute time or the memory of several ranks"),
     )
-    yield from (chart for chart in (heat_map.speedups(known, facet),) if chart.views)
+    yield from (chart for chart in (races(folders.roots.values()), heat_map.speedups(known, facet)) if chart.views)
     throughput, *others = of_trainings
     is_of_calls = _has_only_calls(known)
     yield from _with_reasons([throughput], silent=is_of_calls)

@@ -1,0 +1,54 @@
+"""The races as `race.json` in the results folder. The report draws them.
+
+    {"tool", "races": [{"name", "is_over", "words", "experiments": [
+        {"id", "name", "runs", "speed", "low", "high", "is_dropped", "became"}]}]}
+
+`speed` is the estimated speed relative to the leader's, with the ends of its interval; null without a speed. `words` and `became`
+are what the terminal shows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.campaign.race.places import Place
+from orchestrator.campaign.race.view import ERRORS, Names, in_order, in_words, relative, what_became
+from orchestrator.files.redaction import redact
+from orchestrator.results.folder import RACE_FILE, TOOL
+from orchestrator.results.store import Store
+
+
+def keep(races: Sequence[Place], store: Store) -> None:
+    """Write the races. A report then shows them, also before they are over."""
+    names = Names(races)
+    document = {"tool": TOOL, "races": [_race(place, names) for place in races]}
+    store.write(RACE_FILE, redact(json.dumps(document, indent=1)) + "\n")
+
+
+def _race(place: Place, names: Names) -> dict[str, Any]:
+    rows = [_experiment(place, name, names) for name in in_order(place.state)]
+    return {
+        "name": names.place(place),
+        "is_over": not place.state.due,
+        "words": in_words(place),
+        "experiments": rows,
+    }
+
+
+def _experiment(place: Place, name: str, names: Names) -> dict[str, Any]:
+    known, leader, speed = place.state.standing, place.leader, relative(place, name)
+    has_error = known is not None and leader is not None and speed is not None and name != leader
+    error = known.error(name, leader) if has_error and known and leader else 0.0
+    return {
+        "id": name,
+        "name": names.of(name),
+        "runs": len(place.records[name]),
+        "speed": speed,
+        "low": None if speed is None else speed * math.exp(-ERRORS * error),
+        "high": None if speed is None else speed * math.exp(ERRORS * error),
+        "is_dropped": name in place.state.left,
+        "became": what_became(place, name),
+    }

@@ -1,0 +1,158 @@
+"""The races of a campaign: who races against whom, and the speeds of their runs.
+
+Experiments race in a place: those with the same scenario, model, device, data and number of GPUs, and, for an operator, with the
+same work. The k-th repeat of an experiment is its k-th run in the race, so the runs of an interrupted race count, and those of an
+earlier campaign in the folder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.campaign.race.limits import NO_LIMITS, Limits
+from orchestrator.errors import SelectionError
+from orchestrator.measure.intervals.race import NoSpeed, Race, race
+from orchestrator.records import Experiment, JobState, RunRecord, Status
+from orchestrator.results.due_runs import NO_RETRY, can_run, is_due_again
+from orchestrator.results.store import Store
+from orchestrator.results.table.doubts import raises_doubt
+from orchestrator.trainers import argument_names
+from orchestrator.trainers.external.operators import NAME as OPERATORS
+from orchestrator.trainers.external.operators import WORK
+from orchestrator.trainers.external.pytest_benchmark import NAME as SUITE
+
+# Of these speeds, the one that most experiments of a place have is compared. The last one is a time: a shorter one is faster.
+CALL_TIME = "call_time_s"
+SPEEDS = (
+    *("real_tokens_per_s", "tokens_per_s", "samples_per_s", "train_tokens_per_second", "train_samples_per_second"),
+    CALL_TIME,
+)
+# A race may make as many runs as a grid with at least this number of repeats.
+LEAST_REPEATS = 3
+_COMPILES = ("torch_compile",)
+_NO_MEMORY = ("oom_cuda", "oom_host")
+
+# The last record of each of the first repeats. None: the record cannot be read.
+Records = Sequence[RunRecord | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """The experiments that race against each other, the state of their race, and the records of each experiment."""
+
+    experiments: Sequence[Experiment]
+    state: Race
+    records: Mapping[str, Records]
+
+    @property
+    def first(self) -> Experiment:
+        return self.experiments[0]
+
+    @property
+    def runs(self) -> int:
+        return sum(map(len, self.records.values()))
+
+    @property
+    def leader(self) -> str | None:
+        """The id of the fastest experiment that is in the race, or None if none in the race has a speed."""
+        known = self.state.standing.speeds if self.state.standing else {}
+        return next((name for name in self.state.racing if name in known or len(self.experiments) == 1), None)
+
+    @property
+    def winner(self) -> str | None:
+        """The leader, if the race is over."""
+        return None if self.state.due else self.leader
+
+
+def refuse_suites(experiments: Iterable[Experiment]) -> None:
+    """Raise SelectionError for a suite of benchmarks: it has a time for each benchmark, and no speed of its own."""
+    name = next((one.scenario for one in experiments if one.trainer == SUITE), None)
+    if name is not None:
+        cure = "use `tunebench run` for it, and choose the others with --scenario"
+        raise SelectionError(
+            f"scenario {name!r}: trainer {SUITE} has many times and no speed, so it cannot race; {cure}"
+        )
+
+
+def places(experiments: Sequence[Experiment], store: Store, limits: Limits = NO_LIMITS) -> Iterator[Place]:
+    """Yield the races, as the records in the folder have them."""
+    for group in groups(experiments):
+        records = {one.id: _ended(store, one) for one in group}
+        speed, reasons = _speed(records.values()), limits.exceeded(records)
+        values = {
+            name: [reasons.get((name, at)) or _value(record, speed) for at, record in enumerate(of_one)]
+            for name, of_one in records.items()
+        }
+        slow = [one.id for one in group if any(argument_names.is_true(one.arguments.get(name)) for name in _COMPILES)]
+        repeats = max(one.repeats for one in group)
+        state = race([one.id for one in group], values, slow=slow, repeats=repeats, most=most_runs(group))
+        yield Place(experiments=group, state=state, records=records)
+
+
+def groups(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
+    """Return the experiments that can run here, in groups that race."""
+    found: dict[object, list[Experiment]] = {}
+    for one in can_run([*experiments]):
+        found.setdefault(_place(one), []).append(one)
+    return [*found.values()]
+
+
+def most_runs(group: Sequence[Experiment]) -> int:
+    """Return the most runs that a race may make, with all repeats of its winner."""
+    return sum(most_repeats(one) for one in group)
+
+
+def most_repeats(one: Experiment) -> int:
+    """Return the mean number of runs of an experiment that a race may make at most."""
+    return max(LEAST_REPEATS, one.most_repeats)
+
+
+def _place(one: Experiment) -> object:
+    """Return the values that are the same for all experiments of a place."""
+    work = tuple(one.arguments.get(name) for name in WORK) if one.trainer == OPERATORS else ()
+    data = one.data and (one.data.source, one.data.split)
+    return one.scenario, one.model, one.device, one.trainer, one.num_gpus, one.num_nodes, data, work
+
+
+def _ended(store: Store, experiment: Experiment) -> list[RunRecord | None]:
+    """Return the records of the first repeats, up to the first repeat that has not ended or must be tried again."""
+    last = {run.job.repeat: run for run in store.runs(experiment.id)}
+    found: list[RunRecord | None] = []
+    while (
+        (run := last.get(len(found) + 1)) is not None
+        and run.state is JobState.ENDED
+        and not is_due_again(run, NO_RETRY)
+    ):
+        found.append(run.record)
+    return found
+
+
+def _speed(records: Iterable[Records]) -> str:
+    """Return the speed that most experiments have. Of several, return the first of SPEEDS."""
+    counts: Counter[str] = Counter()
+    for of_one in records:
+        counts.update(
+            {
+                number.name
+                for record in of_one
+                if record is not None and record.status is Status.OK
+                for number in record.measurements
+                if number.name in SPEEDS and number.value
+            }
+        )
+    return max(SPEEDS, key=lambda name: (counts[name], -SPEEDS.index(name)))
+
+
+def _value(record: RunRecord | None, name: str) -> float | NoSpeed:
+    """Return the logarithm of a run's speed, or the reason why it has no speed that counts."""
+    if record is None or record.status is not Status.OK:
+        return NoSpeed.NO_MEMORY if record is not None and record.kind in _NO_MEMORY else NoSpeed.FAILED
+    if any(raises_doubt(caveat) for caveat in record.warnings):
+        return NoSpeed.IN_DOUBT
+    value = next((one.value for one in record.measurements if one.name == name), None)
+    if not isinstance(value, (int, float)) or not value > 0:
+        return NoSpeed.MISSING
+    return -math.log(value) if name == CALL_TIME else math.log(value)

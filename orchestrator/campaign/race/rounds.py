@@ -1,0 +1,76 @@
+"""Carry out the races of a campaign: ask for the runs of a round, read their speeds from the records, ask for the next round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from orchestrator.campaign.loop import Summary
+from orchestrator.campaign.race import as_json, view
+from orchestrator.campaign.race.limits import NO_LIMITS, Limits
+from orchestrator.campaign.race.places import Place, places
+from orchestrator.records import Experiment
+from orchestrator.results.store import Store
+
+# Carries out the runs of these experiments that are due.
+CarryOut = Callable[[Sequence[Experiment]], Summary]
+
+
+def tune(
+    experiments: Sequence[Experiment],
+    *,
+    store: Store,
+    run: CarryOut,
+    say: Callable[[str], None],
+    limits: Limits = NO_LIMITS,
+    retries: bool = False,
+) -> Summary:
+    """Carry out the races. Then carry out all repeats of each winner, because its mean in the race is biased upwards.
+
+    Return the summary of the last runs. With `retries`, first let `run` try earlier runs again. The races stop if a run of a round
+    does not end, for example because it was cancelled. The same command then goes on.
+    """
+    races = _look(experiments, store, limits)
+    if retries and (earlier := [one for one in _with_repeats(experiments, races) if _runs(races).get(one.id)]):
+        run(earlier)
+        races = _look(experiments, store, limits)
+    for sentence in view.before(races):
+        say(sentence)
+    while due := {name for place in races for name in place.state.due}:
+        for sentence in view.of_round(races):
+            say(sentence)
+        before = _runs(races)
+        summary = run([one for one in _with_repeats(experiments, races, more=due) if one.id in due])
+        races = _look(experiments, store, limits)
+        if any(_runs(races)[name] <= before[name] for name in due):
+            return summary
+    winners = {place.winner for place in races}
+    both = zip(experiments, _with_repeats(experiments, races), strict=True)
+    summary = run([_with_all_repeats(one, raced) if one.id in winners else raced for one, raced in both])
+    _look(experiments, store, limits)
+    return summary
+
+
+def _look(experiments: Sequence[Experiment], store: Store, limits: Limits) -> list[Place]:
+    """Return the races now. Keep them in the results folder, for the report."""
+    races = [*places(experiments, store, limits)]
+    as_json.keep(races, store)
+    return races
+
+
+def _runs(races: Sequence[Place]) -> Mapping[str, int]:
+    return {name: len(records) for place in races for name, records in place.records.items()}
+
+
+def _with_repeats(
+    experiments: Sequence[Experiment], races: Sequence[Place], *, more: Collection[str] = ()
+) -> list[Experiment]:
+    """Return the experiments with as many repeats as they have runs; those in `more` with one more. The others have no run due."""
+    done = _runs(races)
+    counts = [max(1, done.get(one.id, 0) + (one.id in more)) for one in experiments]
+    return [replace(one, adaptive=None, repeats=count) for one, count in zip(experiments, counts, strict=True)]
+
+
+def _with_all_repeats(experiment: Experiment, raced: Experiment) -> Experiment:
+    """Return the experiment with the repeats of the scenario file, or with those of the race if these are more."""
+    return experiment if experiment.adaptive else replace(experiment, repeats=max(experiment.repeats, raced.repeats))

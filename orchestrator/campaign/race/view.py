@@ -1,0 +1,184 @@
+"""The races in words: what they cost at most, who runs in a round, who was dropped and why. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from rich.table import Table
+
+from orchestrator.campaign.race.places import LEAST_REPEATS, Place, most_runs
+from orchestrator.files.printable_text import counted, one_line
+from orchestrator.measure.intervals.race import NoSpeed, Race
+from orchestrator.measure.metrics.metric import Show
+from orchestrator.measure.metrics.shown import text
+from orchestrator.records import Device
+from orchestrator.records.labels import assignments, distinguishing
+from orchestrator.trainers.external.operators import NAME as OPERATORS
+
+_MOST_LINES, _MOST_NAMES = 40, 6
+# The interval of a speed that was not dropped has this number of standard errors on each side.
+ERRORS = 2.0
+_NO_SPEED = {
+    NoSpeed.NO_MEMORY: "out of memory",
+    NoSpeed.OVER_LIMIT: "over the limit",
+    NoSpeed.FAILED: "it failed",
+    NoSpeed.MISSING: "without a speed",
+    NoSpeed.IN_DOUBT: "each speed was in doubt",
+}
+
+
+def before(races: Sequence[Place]) -> Iterator[str]:
+    """Yield a sentence that says how many runs the races make at most."""
+    most, grid = sum(most_runs(place.experiments) for place in races), sum(map(_grid, races))
+    experiments = counted(sum(len(place.experiments) for place in races), "experiment")
+    if not any(place.state.due for place in races):
+        return
+    by_default = f" (with at least {LEAST_REPEATS} runs of each)" if grid < most else ""
+    where = f"{experiments} race" if len(races) == 1 else f"{experiments} in {counted(len(races), 'race')}"
+    yield f"{where}: at most {counted(most, 'run')}, as many as the full grid{by_default}"
+
+
+def of_round(races: Sequence[Place]) -> Iterator[str]:
+    """Yield a sentence for each race with runs due: its round, how many run, and who was dropped in the round before."""
+    names = Names(races)
+    for place in races:
+        state = place.state
+        if not state.due:
+            continue
+        gone = [name for name in in_order(state) if name in state.left and state.left[name].round == state.round - 1]
+        dropped = ""
+        if gone:
+            more = f" and {len(gone) - _MOST_NAMES} more" if len(gone) > _MOST_NAMES else ""
+            words = ", ".join(f"{names.of(name)} ({_why(state, name)})" for name in gone[:_MOST_NAMES])
+            dropped = f"; dropped: {words}{more}"
+        yield one_line(
+            f"{names.place(place)}: round {state.round}, {counted(len(state.due), 'run')}{dropped}", longest=600
+        )
+
+
+def tables(races: Sequence[Place]) -> Iterator[tuple[str, Table]]:
+    """Yield a sentence and a table for each race: its experiments, how many runs they have, and why they were dropped."""
+    names = Names(races)
+    for place in races:
+        yield one_line(f"{names.place(place)}: {in_words(place)}", longest=300), _table(place, names)
+
+
+class Names:
+    """The names of races and of their experiments: only the values that distinguish them."""
+
+    def __init__(self, races: Sequence[Place]) -> None:
+        every = [one for place in races for one in place.experiments]
+        self._axes = distinguishing(every)
+        self._experiments = {one.id: one for one in every}
+        self._common = {place.first.id: self._same_in(place) for place in races}
+        self._of_place = {one.id: place.first.id for place in races for one in place.experiments}
+
+    def place(self, place: Place) -> str:
+        """Return the name of a race: the scenario, and what all its experiments have and those of another race do not."""
+        first = place.first
+        operator = [str(first.arguments["operator"])] if first.trainer == OPERATORS else []
+        model = [first.model] if first.model != "none" else []
+        common = [
+            assignments(first, [name]) for name in self._common[first.id] if not (operator and name == "operator")
+        ]
+        on_cpu = first.device is Device.CPU
+        processes = counted(first.num_gpus, *(("process", "processes") if on_cpu else ("GPU", "GPUs")))
+        return f"{first.scenario}: {', '.join(filter(None, [*model, *operator, *common, processes]))}"
+
+    def of(self, name: str) -> str:
+        """Return the name of an experiment in its race."""
+        one = self._experiments[name]
+        axes = [axis for axis in self._axes[one.scenario] if axis not in self._common[self._of_place[name]]]
+        framework = one.framework.name if one.framework else ""
+        environment = one.environment.name if one.environment else ""
+        return one_line(" ".join(filter(None, (framework, environment, assignments(one, axes))))) or one.scenario
+
+    def _same_in(self, place: Place) -> list[str]:
+        axes = sorted(self._axes[place.first.scenario])
+        return [
+            name
+            for name in axes
+            if len(place.experiments) > 1 and len({str(one.arguments.get(name)) for one in place.experiments}) == 1
+        ]
+
+
+def _table(place: Place, names: Names) -> Table:
+    state, table = place.state, Table(box=None, pad_edge=False, show_edge=False)
+    for heading in ("experiment", "runs", "of the leader", ""):
+        table.add_column(heading, justify="right" if heading in ("runs", "of the leader") else "left")
+    order = in_order(state)
+    for name in order[:_MOST_LINES]:
+        share = relative(place, name)
+        shown = "-" if share is None else f"{100 * share:.1f} %"
+        table.add_row(names.of(name), str(len(place.records[name])), shown, what_became(place, name))
+    if len(order) > _MOST_LINES:
+        table.add_row(f"and {len(order) - _MOST_LINES} more", "", "", "")
+    return table
+
+
+def in_order(state: Race) -> list[str]:
+    """Return the experiments: those in the race, the fastest first; then the others, the last one that was dropped first."""
+    speeds = state.standing.speeds if state.standing else {}
+    dropped = sorted(state.left, key=lambda name: (-state.left[name].round, -speeds.get(name, -math.inf), name))
+    return [*state.racing, *dropped]
+
+
+def relative(place: Place, name: str) -> float | None:
+    """Return the estimated speed of an experiment, relative to the leader's."""
+    known, leader = place.state.standing, place.leader
+    if known is None or leader is None or leader not in known.speeds or name not in known.speeds:
+        return None
+    return math.exp(-known.behind(name, leader))
+
+
+def in_words(place: Place) -> str:
+    """Return how many experiments were dropped, and what the race took."""
+    state = place.state
+    if state.due:
+        return f"the race is not over; {counted(place.runs, 'run')} so far, and the same command goes on"
+    dropped = f"{len(state.left)} of {len(place.experiments)} dropped"
+    why = "; it ended because the full grid has as many runs" if state.is_cut else ""
+    return f"{dropped}; {_spent(place)}{why}"
+
+
+def _spent(place: Place) -> str:
+    """Return what the race took, and what the full grid would take, by the mean time of each experiment's runs."""
+    took = {
+        one.id: fmean(record.wall_s for record in known) if (known := [*filter(None, place.records[one.id])]) else None
+        for one in place.experiments
+    }
+    here, grid = f"{counted(place.runs, 'run')}", _grid(place)
+    times = [(seconds, one) for one in place.experiments if (seconds := took[one.id]) is not None]
+    if len(times) < len(place.experiments):
+        return f"{here} where the full grid has {grid}"
+    own = math.fsum(record.wall_s for records in place.records.values() for record in records if record)
+    of_grid = math.fsum(seconds * one.most_repeats for seconds, one in times)
+    return (
+        f"{here} in {text(own, Show.SECONDS)}, where the full grid has {grid}, in about {text(of_grid, Show.SECONDS)}"
+    )
+
+
+def _grid(place: Place) -> int:
+    return sum(one.most_repeats for one in place.experiments)
+
+
+def what_became(place: Place, name: str) -> str:
+    """Return whether an experiment leads, is in the race, or was dropped, and why."""
+    state = place.state
+    if name in state.left:
+        return f"dropped in round {state.left[name].round}: {_why(state, name)}"
+    if state.due:
+        return "in the race"
+    if name == place.leader:
+        return "leads"
+    known = state.standing.speeds if state.standing else {}
+    return "not clearly slower" if name in known else "each speed was in doubt"
+
+
+def _why(state: Race, name: str) -> str:
+    left = state.left[name]
+    if left.at_most is not None:
+        return f"at most {100 * left.at_most:.1f} %"
+    return _NO_SPEED[left.why or NoSpeed.FAILED]
