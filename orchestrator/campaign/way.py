@@ -12,6 +12,7 @@ from orchestrator.executors.slurm.site import Site
 from orchestrator.files.printable_text import one_line
 from orchestrator.measure.failure_kinds import KINDS
 from orchestrator.plan.config import Document
+from orchestrator.records.price import Price
 from orchestrator.results.due_runs import NO_RETRY, Retry
 
 ALL_KINDS, AUTO = "all", "auto"
@@ -35,6 +36,8 @@ class Way:
     race: Limits | None = None
     # The cluster of the executor `slurm`, and whether only to submit the runs.
     site: Site | None = None
+    # The price of the machines' time. It is kept with the results.
+    price: Price | None = None
     submit_only: bool = False
 
 

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from typer import Argument, Option
 
+from orchestrator.errors import SelectionError
 from orchestrator.report.format import Format
+
+if TYPE_CHECKING:
+    from orchestrator.records.price import Price
 
 T = TypeVar("T")
 
@@ -39,6 +43,14 @@ AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
 AsCommands = Annotated[bool, Option("--commands", help="Print the shell command of each run.")]
 RESULTS = Path("results")
 Results = Annotated[Path, Option("--results", help="Results folder.")]
+PriceOption = Annotated[
+    str | None,
+    Option(
+        "--price",
+        metavar="PRICE",
+        help="Price of the machines' time, such as 2.50USD/GPUh, or 20USD/nodeh@2026-11-01 with its date. The report shows costs.",
+    ),
+]
 ConfirmAbove = Annotated[
     float, Option("--confirm-above", min=0, help="Ask before a campaign that may take more GPU-hours than this.")
 ]
@@ -107,6 +119,7 @@ class SuiteOptions:
         bool,
         Option("--fit-only", help="Estimate the memory. Leave out experiments that do not fit, or perhaps do not fit."),
     ] = False
+    price: PriceOption = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,9 +260,20 @@ class ReportOptions:
         str | None,
         Option(metavar="COLUMNS", help="Show the means of each group of rows that have equal values in these columns."),
     ] = None
+    price: PriceOption = None
     output: Annotated[
         Path | None, Option(help="Folder for the files: a new folder, or a folder with an earlier report.")
     ] = None
+
+
+def given_price(words: str | None) -> "Price | None":
+    """Return the price of `--price`. Raise SelectionError if it is not a price."""
+    from orchestrator.records.price import parse_price
+
+    try:
+        return None if words is None else parse_price(words)
+    except ValueError as error:
+        raise SelectionError(f"--price {error}") from None
 
 
 def takes(kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:

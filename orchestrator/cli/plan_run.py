@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from orchestrator.cli.doctor_monitor_screen import refuse_screen, screen_before
-from orchestrator.cli.options import MONITORS_OF, RESULTS, PlanOptions, RunOptions, SuiteOptions, takes
+from orchestrator.cli.options import MONITORS_OF, RESULTS, PlanOptions, RunOptions, SuiteOptions, given_price, takes
 from orchestrator.cli.results.report_show_status import write_report
 from orchestrator.cli.terminal.console import confirm, err, out, print_raw, say, tell, words
 from orchestrator.errors import SelectionError
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.plan.forecast.outlook import Outlook
     from orchestrator.plan.selection import Selection
     from orchestrator.plan.view.as_arrays import Arrays
+    from orchestrator.records.price import Price
     from orchestrator.results.due_runs import Retry
     from orchestrator.results.store import Store
 
@@ -114,6 +115,8 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
     store = steps.open_results(
         options.results, move_aside=options.move_aside, suite=suite, argv=sys.argv[1:], say=err().print
     )
+    if way.price is not None:
+        store.note_price(way.price)
     if options.screen:
         screen_before(planned, store)
     lines = (lambda text: print_raw([text])) if options.json_lines else None
@@ -200,8 +203,16 @@ def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
         parallel=parallel,
         probe=options.probe,
         site=site,
+        price=_price(options),
         submit_only=options.submit_only,
     )
+
+
+def _price(options: SuiteOptions) -> Price | None:
+    """Return the price of `--price`, else that of the site file."""
+    from orchestrator.plan.config.site_file import site_price
+
+    return given_price(options.price) or site_price(options.scenarios)
 
 
 def _with_executor(suite: Suite, options: PlanOptions | RunOptions) -> tuple[Suite, Site | None]:
@@ -218,7 +229,7 @@ def _with_executor(suite: Suite, options: PlanOptions | RunOptions) -> tuple[Sui
     is_in_suite = "executor" in suite.document.value
     document = None if options.executor else suite.document if is_in_suite or found is None else found.document
     way.refuse_unknown_executor(name, document)
-    site = (found.site if found else Site()) if name == SLURM else None
+    site = replace(found.site if found else Site(), price=_price(options)) if name == SLURM else None
     return replace(suite, executor=name), site
 
 

@@ -25,6 +25,7 @@ from orchestrator.results.table.column_choice import no_such
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from orchestrator.records.price import Price
     from orchestrator.report.highlights import Highlight
     from orchestrator.results.table.load import ResultsTable
     from orchestrator.results.table.pivots import View
@@ -61,14 +62,16 @@ def report_of(
     baseline: Sequence[str] = (),
     pivot: str | None = None,
     group_by: str | None = None,
+    price: Price | None = None,
 ) -> Report:
     """Return the report of one or more results folders. `with_findings` adds its findings later.
 
-    Raise ResultsError if a folder cannot be read, and SelectionError if a choice matches nothing.
+    The costs are at this price, else at the folders' own prices. Raise ResultsError if a folder cannot be read, and
+    SelectionError if a choice matches nothing.
     """
     if pivot and group_by:
         raise SelectionError("--pivot and --group-by cannot be combined; give only one of them")
-    table = load_table(folders, baseline=baseline)
+    table = load_table(folders, baseline=baseline, price=price)
     return Report(
         table=table,
         folders=tuple(folders),
@@ -86,7 +89,7 @@ def with_findings(report: Report) -> Report:
     return replace(report, highlights=highlights(report.table))
 
 
-def load_table(folders: Sequence[Path], *, baseline: Sequence[str] = ()) -> ResultsTable:
+def load_table(folders: Sequence[Path], *, baseline: Sequence[str] = (), price: Price | None = None) -> ResultsTable:
     """Return the results of one or more folders, compared with references.
 
     The user names some references in `baseline`, and Tunebench chooses the other references.
@@ -94,7 +97,7 @@ def load_table(folders: Sequence[Path], *, baseline: Sequence[str] = ()) -> Resu
     from orchestrator.results.table.baseline import with_baseline
     from orchestrator.results.table.load import load
 
-    return with_baseline(load(folders), baseline)
+    return with_baseline(load(folders, price=price), baseline)
 
 
 def _view(table: ResultsTable, *, pivot: str | None, group_by: str | None) -> View | None:

@@ -23,6 +23,7 @@ from orchestrator.files.printable_text import is_utf8, quoted, with_bytes
 from orchestrator.files.redaction import redact, redact_file
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunFolder, RunRecord, dump, load
 from orchestrator.records.experiment import SAFE_ID
+from orchestrator.records.price import Price
 from orchestrator.records.run_folder import EXPERIMENT_FILE
 from orchestrator.results import experiment_file, requested
 from orchestrator.results.claims import Clock, our_clock, remove_unfinished, state
@@ -105,6 +106,12 @@ class Store:
         merged = list(dict.fromkeys([*known, *(experiment.id for experiment in experiments)]))
         if merged != known:
             writing.replace(self.root / SUITE_FILE, json.dumps({**suite, "experiments": merged}, indent=2) + "\n")
+
+    def note_price(self, price: Price) -> None:
+        """Write the price of the machine's time into `suite.json`. It replaces an earlier price."""
+        suite = self.suite()
+        if suite.get("price") != str(price):
+            writing.replace(self.root / SUITE_FILE, json.dumps({**suite, "price": str(price)}, indent=2) + "\n")
 
     def _add_one(self, experiment: Experiment) -> None:
         path = self.root / "experiments" / experiment.id / EXPERIMENT_FILE

@@ -18,6 +18,7 @@ from orchestrator.executors.slurm.cluster import check, facts
 from orchestrator.executors.slurm.cluster.check import Level
 from orchestrator.executors.slurm.cluster.facts import Cluster
 from orchestrator.executors.slurm.site import Site
+from orchestrator.records.price import Price
 
 ANSWERS = Path(__file__).parents[1] / "golden" / "slurm" / "accounting"
 Golden = Callable[[str, str], None]
@@ -70,7 +71,7 @@ def test_a_site_that_the_cluster_has(golden: Golden) -> None:
         max_queued=50,
         pilot=5,
         max_pending_s=3600,
-        price=2.5,
+        price=Price(amount=2.5, currency="USD"),
     )
     golden("slurm/site-check.txt", shown(check.compare(site, cluster(), node_gpus=4)))
 

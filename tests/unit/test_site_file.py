@@ -16,6 +16,7 @@ from orchestrator.executors.slurm.cluster.notation import gpus_of_gres, parse_ti
 from orchestrator.executors.slurm.site import Site
 from orchestrator.plan.config import site_file
 from orchestrator.plan.config.site_file import SiteFile, load_site
+from orchestrator.records.price import Price
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
 Golden = Callable[[str, str], None]
@@ -75,7 +76,7 @@ def test_a_site_has_the_values_of_its_file_as_they_are_written(tmp_path: Path) -
         max_queued=100,
         pilot=5,
         max_pending_s=5400.0,
-        price=2.5,
+        price=Price(amount=2.5),
     )
     found = load_site(tmp_path / "scenarios.yaml", {})
     assert found is not None and found.executor == "slurm"

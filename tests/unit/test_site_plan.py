@@ -191,8 +191,8 @@ def test_a_dry_run_counts_only_what_is_due_and_packs_short_runs_together(
         "array: 4 runs with 1 GPU, in 1 allocation of up to 4 runs, the partition's time limit, about 0.0139 GPU-hours"
     )
     assert line in out.splitlines()
-    file.with_name("site.yaml").write_text(f"{SLURM}node: 4xH100\nprice: 2.40\n", encoding="utf-8")
-    assert f"{line}, which cost 0.03" in in_process("run", file, *words)[1].splitlines()
+    file.with_name("site.yaml").write_text(f"{SLURM}node: 4xH100\nprice: 2.40 USD/GPUh\n", encoding="utf-8")
+    assert f"{line}, which cost 0.0333 USD" in in_process("run", file, *words)[1].splitlines()
     assert "max_pending" not in out
     file.with_name("site.yaml").write_text(f"{SLURM}node: 4xH100\nmax_pending: 2h\n", encoding="utf-8")
     waiting = "max_pending: a job that Slurm holds for a reason that stays is cancelled after 02:00:00"

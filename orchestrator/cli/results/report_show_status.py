@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from orchestrator.cli import options
-from orchestrator.cli.options import ReportOptions, takes
+from orchestrator.cli.options import ReportOptions, given_price, takes
 from orchestrator.cli.terminal import streams
 from orchestrator.cli.terminal.console import out, print_raw, say, tell, tell_warnings, words
 from orchestrator.errors import OrchestratorError
@@ -49,6 +49,7 @@ def report(choices: ReportOptions) -> None:
         baseline=choices.baseline or (),
         pivot=choices.pivot,
         group_by=choices.group_by,
+        price=given_price(choices.price),
     )
     made = reporting.with_findings(plain)
     _warn(made)

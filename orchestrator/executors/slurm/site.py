@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from orchestrator.records.price import Price
+
 MAX_QUEUED = 1000
 
 
@@ -20,8 +22,8 @@ class Site:
     `node` is the machine of one node (`4xH100`).
     `throttle` is the number of elements of an array that run at once, and `max_queued` the number of elements that are in the
     queue at once. `pilot` is the number of runs in one allocation. `max_pending_s` limits the time that a job waits for a reason
-    that does not go away by itself. `price` is the price of one GPU-hour. `poll_s` is the time between two calls of squeue. A run
-    whose job left the queue counts as lost after `grace_s`: a file server may show its record late.
+    that does not go away by itself. `price` is the price of the time of a GPU or a node. `poll_s` is the time between two
+    calls of squeue. A run whose job left the queue counts as lost after `grace_s`: a file server may show its record late.
     """
 
     file: str | None = None
@@ -41,7 +43,7 @@ class Site:
     max_queued: int = MAX_QUEUED
     pilot: int | None = None
     max_pending_s: float | None = None
-    price: float | None = None
+    price: Price | None = None
     poll_s: float = 30.0
     grace_s: float = 60.0
     places: Mapping[str, str] = field(default_factory=dict, compare=False)

@@ -37,7 +37,7 @@ _GROUPS = (
         work.COMPARISON,
         memory.MEMORY,
     ),
-    *(trainer.MEMORY, gpu.GPU, work.WORK, model.MODEL),
+    *(trainer.MEMORY, gpu.GPU, work.COST, work.WORK, model.MODEL),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for group in _GROUPS for metric in group}

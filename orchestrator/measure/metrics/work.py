@@ -75,6 +75,63 @@ WORK = (
     _count("steps", "steps", "Optimizer steps that were made.", unit="steps", source="worker file of rank 0"),
 )
 
+_cost = partial(
+    Metric,
+    unit="currency of the price",
+    direction=Direction.LOWER,
+    source="the price (`--price`, or `price:` in the site file) and the numbers of the run",
+)
+_WHOSE = "A price per GPU-hour counts the run's GPUs, and one per node-hour whole nodes, with idle GPUs."
+_STEADY_COST = "Start-up, warm-up, evaluation and saving."
+_cost_end = partial(_cost, by_ratio=True, where=Where.FILES)
+
+# Only the table computes them, and only if a price is known. The column `provenance_price` has the price and its currency.
+COST = (
+    _cost(
+        "cost_per_billion_tokens",
+        "cost/B tok",
+        f"Cost of 1e9 tokens at real_tokens_per_s, or at tokens_per_s if padding is unknown. {_WHOSE}",
+        by_ratio=True,
+        leaves_out=_STEADY_COST,
+        where=Where.FIRST | Where.KEPT | Where.PAGE,
+        order=30,
+    ),
+    _cost_end(
+        "cost_per_billion_tokens_low",
+        "cost/B tok low",
+        "Lower end of the 95 % t interval of cost_per_billion_tokens over repeats, computed from logarithms.",
+        leaves_out="Effects that all repeats share, such as machine, day and versions.",
+    ),
+    _cost_end(
+        "cost_per_billion_tokens_high", "cost/B tok high", "Upper end of the interval of cost_per_billion_tokens."
+    ),
+    _cost(
+        "cost_to_finish",
+        "cost to finish",
+        (
+            "Cost of training on all rows of the data, as often as the argument num_train_epochs says (without it: once): epochs × "
+            "effective_train_rows ÷ effective_global_batch ÷ steps_per_s, at the price."
+        ),
+        by_ratio=True,
+        leaves_out=f"{_STEADY_COST} Missing if the number of rows is unknown, as for streams.",
+        where=Where.FIRST | Where.KEPT | Where.PAGE,
+        order=31,
+    ),
+    _cost_end(
+        "cost_to_finish_low",
+        "cost to finish low",
+        "Lower end of the 95 % t interval of cost_to_finish over repeats, computed from logarithms.",
+        leaves_out="Effects that all repeats share, such as machine, day and versions.",
+    ),
+    _cost_end("cost_to_finish_high", "cost to finish high", "Upper end of the interval of cost_to_finish."),
+    _cost(
+        "cost_of_run",
+        "cost of run",
+        f"Cost of wall_s at the price: what the run itself cost. {_WHOSE}",
+        leaves_out="Other runs at the same time: a price per node-hour counts the whole node for each of them.",
+    ),
+)
+
 # These columns are made from several rows (see `results/table/aggregate.py`).
 COMPARISON = (
     _share(

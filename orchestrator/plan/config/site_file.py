@@ -16,11 +16,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from orchestrator.errors import ConfigError, OrchestratorError, Problem
 from orchestrator.plan.config.check import check
-from orchestrator.plan.config.keys import value_types
 from orchestrator.plan.config.keys.model import Model
 from orchestrator.plan.config.keys.value_types import Whole
 from orchestrator.plan.config.suite import Suite
 from orchestrator.plan.config.yaml_file import Document, read_document
+from orchestrator.records.price import Price, parse_price
 
 if TYPE_CHECKING:
     from orchestrator.executors.slurm.site import Site
@@ -29,10 +29,11 @@ VARIABLE, NAME = "TUNEBENCH_SITE", "site.yaml"
 # The executor that needs a site.
 _SLURM = "slurm"
 
-# Keys whose values stay as written. YAML 1.1 would make numbers of the time `2:00:00`, the partition `3090` and the account `007`.
+# Keys whose values stay as written. YAML 1.1 would make numbers of the time `2:00:00`, the partition `3090` and the account `007`,
+# and of the price `2.50`.
 TEXTS = frozenset(
     {"executor", "partition", "account", "qos", "constraint", "time", "prologue", "node", "gpu_type", "mem_per_gpu"}
-    | {"scratch", "max_pending", "poll", "grace"}
+    | {"scratch", "max_pending", "poll", "grace", "price"}
 )
 
 _LETTERS = r"[\w.@+:/-]"
@@ -166,15 +167,15 @@ class SiteFile(Model):
     grace: Time = Field(
         60.0, description="Time after which a run counts as lost whose job left the queue; a file server may be late."
     )
-    price: Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(value_types.refuse_bool)] | None = Field(
-        None, description="Price of one GPU-hour."
+    price: Annotated[Price, BeforeValidator(parse_price)] | None = Field(
+        None, description="Price of the machines' time, such as `2.50USD/GPUh` or `20USD/nodeh@2026-11-01`."
     )
 
     def site(self, document: Document) -> "Site":
         from orchestrator.executors.slurm.site import Site
 
         renamed = {"time": "time_s", "max_pending": "max_pending_s", "poll": "poll_s", "grace": "grace_s"}
-        values = {renamed.get(name, name): value for name, value in self.model_dump(exclude={"executor"}).items()}
+        values = {renamed.get(name, name): value for name, value in self if name != "executor"}
         written = {key: document.place((key,)) for key in self.model_fields_set if getattr(self, key) is not None}
         places = {key: f"{document.file}:{line}:{column}" for key, (line, column) in written.items()}
         return Site(file=str(document.file), places=places, **values)
@@ -219,6 +220,12 @@ def executor_of(suite: Suite, option: str | None, scenarios: Path | None) -> tup
     named = option or (suite.executor if "executor" in suite.document.value else None)
     found = load_site(scenarios, is_asked=named is not None) if named in (None, _SLURM) else None
     return named or (found and found.executor) or suite.executor, found
+
+
+def site_price(scenarios: Path | None) -> Price | None:
+    """Return the price in the site file, which counts for every executor. Return None without a site file or price."""
+    found = load_site(scenarios, is_asked=False)
+    return found.site.price if found else None
 
 
 def places(scenarios: Path | None, environ: Mapping[str, str] = os.environ) -> tuple[Path, Path]:

@@ -110,5 +110,5 @@ def _gpu_hours(shape: Shape, chosen: Sequence[Element], site: Site) -> str:
         ("about", sum(filter(None, expected))) if None not in expected else ("at most", (limit_s or 0.0) * len(chosen))
     )
     hours = seconds * shape.num_gpus / 3600
-    price = "" if site.price is None else f", which cost {hours * site.price:,.2f}"
-    return f", {word} {hours:.3g} GPU-hours{price}"
+    cost = site.price and site.price.of_time(seconds, gpus=shape.num_gpus, nodes=shape.num_nodes)
+    return f", {word} {hours:.3g} GPU-hours" + (f", which cost {site.price.shown(cost)}" if site.price and cost else "")

@@ -30,6 +30,7 @@ _ROWS = (
     ("Driver", ("provenance_driver_driver",)),
     ("CUDA", ("provenance_worker_versions_cuda",)),
     ("Python", ("provenance_worker_versions_python",)),
+    ("Price", ("provenance_price",)),
 )
 _WHAT = (
     *(("Scenarios", "scenario"), ("Models", "model_name_or_path"), ("Frameworks", "framework_config")),

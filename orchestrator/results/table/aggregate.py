@@ -33,6 +33,7 @@ INTERVALS: Mapping[str, tuple[str, str]] = {
     RATE: (f"{RATE}_low", f"{RATE}_high"),
     f"real_{RATE}": (f"real_{RATE}_low", f"real_{RATE}_high"),
     "step_time_s": ("step_time_low_s", "step_time_high_s"),
+    **{name: (f"{name}_low", f"{name}_high") for name in ("cost_per_billion_tokens", "cost_to_finish")},
 }
 
 # The metrics of an experiment that are geometric means over its repeats. Ends of intervals and ratios are not means.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _KNOWN = (*FACTS.values(), *METRICS.values())
 
-DEFAULT_KEEP = (*columns(Where.KEPT), "trust_remote_code")
+DEFAULT_KEEP = (*columns(Where.KEPT), "trust_remote_code", "provenance_price")
 
 # Arguments that only name files.
 FILE_NAMES = ("training_data_path", "acceleration_framework_config_file", "error_messages")

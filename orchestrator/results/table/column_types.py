@@ -29,6 +29,10 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "provenance_git_dirty": (TRUTH, "Whether the checkout had uncommitted changes."),
     "provenance_host_cpu_count": (WHOLE, "CPUs of the host."),
     "provenance_host_memory_bytes": (WHOLE, "Memory of the host."),
+    "provenance_price": (
+        TEXT,
+        "Price of the costs, as `--price` takes it. All rows of a folder have its latest price.",
+    ),
     "rank": (WHOLE, "`ranks.csv`: number of the training process."),
     "host": (TEXT, "`ranks.csv`: host of the training process. `devices.csv`: node of the GPU, if there are several."),
     "gpu": (TEXT, "`ranks.csv`, `devices.csv`: UUID of the GPU."),

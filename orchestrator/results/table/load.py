@@ -20,7 +20,8 @@ from orchestrator.files import gc_pause, reading
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact, redactor
 from orchestrator.records import Caveat, CaveatKind, JobState, Status
-from orchestrator.results import neighbour_cost
+from orchestrator.records.price import Price
+from orchestrator.results import folder, neighbour_cost
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.due_runs import shortfall, without_cold_first
 from orchestrator.results.store import Store
@@ -30,7 +31,7 @@ from orchestrator.results.table.column_choice import varying
 from orchestrator.results.table.column_types import frame_of
 from orchestrator.results.table.references import Reference
 from orchestrator.results.table.rows import Row, Value
-from orchestrator.results.table.sources import csv_file, reference_folder
+from orchestrator.results.table.sources import costs, csv_file, reference_folder
 from orchestrator.results.table.sources.benchmarks import by_benchmark
 
 if TYPE_CHECKING:
@@ -69,15 +70,19 @@ class ResultsTable:
 
 
 @gc_pause.left_alone()
-def load(roots: Sequence[Path]) -> ResultsTable:
-    """Return the table of one or more results folders or CSV files. Raise ResultsError if one is missing or has no results."""
+def load(roots: Sequence[Path], *, price: Price | None = None) -> ResultsTable:
+    """Return the table of one or more results folders or CSV files. Raise ResultsError if one is missing or has no results.
+
+    The costs are at this price. If it is None, those of a results folder are at the folder's own price.
+    """
     names, masked = names_of(roots), redactor()
     all_rows: list[Row] = []
     warnings: list[str] = []
     framework_arguments: dict[str, frozenset[str]] = {}
     for root, name in zip(roots, names, strict=True):
         read, sentences = _read(root, framework_arguments)
-        read = [foreign_rows.without_secrets(row, masked) for row in read]
+        own = price or (costs.price_of(folder.read_suite(root) or {}) if root.is_dir() else None)
+        read = [costs.with_costs(foreign_rows.without_secrets(row, masked), own) for row in read]
         if len(roots) > 1:
             read = [replace(row, facts={"results": name, **row.facts}) for row in read]
             sentences = [f"{name}: {sentence}" for sentence in sentences]
