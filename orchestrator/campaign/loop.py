@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from orchestrator.campaign.status.budget import Spending
 from orchestrator.errors import ResultsError, remedy
 from orchestrator.executors import AttachingExecutor, Executor
 from orchestrator.files.printable_text import counted
@@ -93,13 +94,14 @@ def run_benchmark(
     fail_fast: bool = False,
     take_over: bool = False,
     repeats: Collection[int] | None = None,
+    spending: Spending | None = None,
     on_event: OnEvent | None = None,
 ) -> Summary:
     """Run the due runs of these experiments, and return the summary of all runs.
 
     A KeyboardInterrupt ends the running runs. Another call resumes the benchmark. With `fail_fast`, end the runs in progress after
     the first run that fails, and start no more. With `take_over`, count the runs of a host that has been silent for a long time as
-    lost, and run them here. If `repeats` is given, run only these repeats.
+    lost, and run them here. If `repeats` is given, run only these repeats. If the budget of `spending` is over, start no more runs.
     """
     tell = on_event or (lambda event: None)
     store.add(experiments)
@@ -120,11 +122,16 @@ def run_benchmark(
             held = _held(experiments, store, executor)
             if not due and not held and not _await_others(experiments, store, tell):
                 break
+            if spending is not None and spending.is_over:
+                break
             if due:
                 handed_over.update((job.experiment_id, job.repeat) for job in due)
                 tell(Event(kind=EventKind.HANDED_OVER, text=f"{len(due)} run(s) are due", jobs=tuple(due)))
             if (due or held) and not _hand_over([*due, *held], store, executor, tell, fail_fast=fail_fast):
                 break
+            if spending is not None and spending.is_over:
+                left = len(store.plan(experiments))
+                tell(Event(kind=EventKind.LEFT, text=spending.line(left)))
     return replace(_summary(experiments, store, repeats), tried=retry.tried.union(handed_over))
 
 

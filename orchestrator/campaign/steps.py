@@ -24,17 +24,18 @@ from orchestrator.campaign.probes import parallel_cost
 from orchestrator.campaign.probes.memory_probe import Found, largest_batches, mark_what_does_not_fit
 from orchestrator.campaign.race.places import most_repeats
 from orchestrator.campaign.race.rounds import tune
+from orchestrator.campaign.status.budget import Spending
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.way import AUTO, Way
 from orchestrator.errors import PreparationError, ResultsError, SelectionError
 from orchestrator.executors import LOCAL, Executor, SlurmExecutor
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact_words
-from orchestrator.machine.provenance import pip_freeze
+from orchestrator.machine.provenance import pip_freeze, this_machine
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand import Plan
 from orchestrator.plan.view.as_arrays import Arrays, all_runs, arrays_of
-from orchestrator.records import Device, Experiment, JobState, Status
+from orchestrator.records import Device, Experiment, Status
 from orchestrator.records.labels import labels
 from orchestrator.results import folder
 from orchestrator.results import requested as asked
@@ -141,22 +142,6 @@ def arrays_to_submit(plan: Plan, site: Site, root: Path | None, *, retry: Retry 
     return arrays_of(plan.experiments, store.plan(plan.experiments, retry=retry), site, took_s)
 
 
-def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
-    """Return a sentence that says how many of a plan's runs have ended in this folder, are running, and are due."""
-    store, most = Store.resume(root), {one.id: one.most_repeats for one in plan.experiments if _can_run(one)}
-    due = {(job.experiment_id, job.repeat) for job in store.plan(plan.experiments, retry=retry)}
-    states = {
-        (stored.experiment.id, run.job.repeat): run.state
-        for stored in store.contents().experiments
-        for run in stored.runs
-        if run.job.repeat <= most.get(stored.experiment.id, 0)
-    }
-    rest = Counter(state for run, state in states.items() if run not in due)
-    ended, under_way = rest[JobState.ENDED], rest[JobState.RUNNING] + rest[JobState.SILENT]
-    running = f", {under_way} are running" if under_way else ""
-    return f"{root}: of {len(due) + rest.total()} runs {ended} have ended there{running}, and {len(due)} would run."
-
-
 def carry_out(
     plan: Plan, store: Store, *, way: Way, console: Console, json_lines: Callable[[str], None] | None = None
 ) -> Summary | None:
@@ -181,6 +166,9 @@ def carry_out(
             mark = partial(mark_what_does_not_fit, store=store, executor=executor, retry=retry)
             marked = mark(plan.experiments, on_probe=short, on_event=progress.on_event)
             retry = replace(retry, tried=frozenset((job.experiment_id, job.repeat) for job in marked))
+        spending = _spending(plan, store, way)
+        if spending is not None:
+            executor = executors.get(way.executor, parallel, may_start=spending.may_start)
         with what_goes_on(executor, [store.root], progress.say):
             run = partial(
                 run_benchmark,
@@ -189,12 +177,20 @@ def carry_out(
                 retry=retry,
                 fail_fast=way.fail_fast,
                 take_over=way.take_over,
+                spending=spending,
                 on_event=progress.on_event,
             )
             if way.race is None:
                 return run(plan.experiments)
             race = partial(tune, store=store, run=run, say=progress.say, limits=way.race, retries=retry.failed)
             return race(plan.experiments)
+
+
+def _spending(plan: Plan, store: Store, way: Way) -> Spending | None:
+    """Return what the campaign has used of its budget; None without a budget."""
+    if way.budget is None:
+        return None
+    return Spending.of(way.budget, way.price, plan.experiments, store, machine=this_machine)
 
 
 def _submitted(plan: Plan, store: Store, executor: SlurmExecutor, *, retry: Retry) -> str:

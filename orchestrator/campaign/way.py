@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from orchestrator import executors
 from orchestrator.campaign.race.limits import Limits
+from orchestrator.campaign.status.budget import Budget, parse_budget
 from orchestrator.errors import ConfigError, SelectionError, suggestion
 from orchestrator.executors import LOCAL, SLURM
 from orchestrator.executors.slurm.site import Site
@@ -38,6 +39,8 @@ class Way:
     site: Site | None = None
     # The price of the machines' time. It is kept with the results.
     price: Price | None = None
+    # The most that the runs of the campaign may use. The executor `local` then starts no run that may exceed it.
+    budget: Budget | None = None
     submit_only: bool = False
 
 
@@ -65,12 +68,15 @@ def refuse_unknown_executor(name: str, document: Document | None) -> None:
         raise ConfigError([document.problem(("executor",), str(error))]) from None
 
 
-def refuse_options_of_local(executor: str, *, parallel: int | None, gpus: str | None) -> None:
-    """Raise SelectionError if `--parallel` or `--gpus` is given and the executor is not `local`."""
-    given = ["--parallel"] if parallel != 1 else ["--gpus"] if gpus is not None else []
-    if given and executor != LOCAL:
+def refuse_options_of_local(
+    executor: str, *, parallel: int | None, gpus: str | None, budget: str | None = None
+) -> None:
+    """Raise SelectionError if an option that only the executor `local` has is given for another executor."""
+    given = {"--parallel": parallel != 1, "--gpus": gpus is not None, "--budget": budget is not None}
+    option = next((name for name, is_given in given.items() if is_given), None)
+    if option is not None and executor != LOCAL:
         raise SelectionError(
-            f"{given[0]} works only with the executor {LOCAL!r}, not with {executor!r}; leave {given[0]} out"
+            f"{option} works only with the executor {LOCAL!r}, not with {executor!r}; leave {option} out"
         )
 
 
@@ -83,6 +89,15 @@ def refuse_submit_only(executor: str, *, probe: bool, find_batch: bool) -> None:
     if probe or find_batch:
         other = "--probe" if probe else "--find-batch"
         raise SelectionError(f"--submit-only does not wait for runs, and {other} must; leave one of the two out")
+
+
+def budget_of(words: str | None, price: Price | None, *, find_batch: bool) -> Budget | None:
+    """Return the budget of `--budget`, or None without the option. Raise SelectionError if it is invalid."""
+    if words is None:
+        return None
+    if find_batch:
+        raise SelectionError("--find-batch measures nothing and has no budget; leave --budget or --find-batch out")
+    return parse_budget(words, price=price)
 
 
 def parallel_of(words: str) -> int | None:

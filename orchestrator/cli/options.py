@@ -51,6 +51,13 @@ PriceOption = Annotated[
         help="Price of the machines' time, such as 2.50USD/GPUh, or 20USD/nodeh@2026-11-01 with its date. The report shows costs.",
     ),
 ]
+Budget = Annotated[
+    str | None,
+    Option(
+        metavar="AMOUNT",
+        help="Start no run that may exceed this budget of the campaign: hours (2h), GPU-hours (8GPUh), or money (50USD).",
+    ),
+]
 ConfirmAbove = Annotated[
     float, Option("--confirm-above", min=0, help="Ask before a campaign that may take more GPU-hours than this.")
 ]
@@ -181,6 +188,7 @@ class StartOptions(SuiteOptions):
             help="Measure this machine's own figures first (`tunebench screen`), and keep them with the results.",
         ),
     ] = False
+    budget: Budget = None
     confirm_above: ConfirmAbove = 8.0
     yes: Yes = False
     json_lines: Annotated[

@@ -65,7 +65,13 @@ def plan(options: PlanOptions) -> None:
         from orchestrator.plan.forecast.outlook import outlook_of
 
         earlier = None if is_new else results
-        outlook = outlook_of(fit=options.fit, gpu_memory=options.gpu_memory, machine=machine, results=earlier)
+        outlook = outlook_of(
+            fit=options.fit,
+            gpu_memory=options.gpu_memory,
+            machine=machine,
+            results=earlier,
+            price=_price(options),
+        )
     planned = _expand(suite, _select(options), machine, site)
     if options.fit_only:
         planned = _without_what_cannot_run(planned, machine)
@@ -74,7 +80,7 @@ def plan(options: PlanOptions) -> None:
         from orchestrator.campaign import steps
 
         arrays = steps.arrays_to_submit(planned, site, results)
-    below = _below(planned, options, results or RESULTS, counted_here=not machine.assumed)
+    below = _below(planned, options, results or RESULTS, machine, site=site)
     below += [f"{results}: there is no such folder yet, so all runs are new."] if is_new else []
     _show_plan(planned, options, outlook, below=below, arrays=arrays)
 
@@ -100,18 +106,20 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
 
         planned = replace(planned, experiments=leave_out_what_may_not_fit(planned.experiments, machine))
     if options.dry_run:
-        return _show_dry_run(planned, options, way)
+        return _show_dry_run(planned, options, way, machine)
     from orchestrator.campaign import steps
     from orchestrator.campaign.changed_files import changed_files
 
     planned = races.prepared(planned, machine) if races else planned
     steps.refuse_empty(planned)
+    if way.budget is not None:
+        way.budget.refuse_without_gpus(planned.experiments, way.price)
     since = () if options.move_aside else changed_files(planned, options.results)
     for note in (*planned.notes, *since):
         tell(f"note: {note}")
     most = steps.with_all_rounds(planned) if races else planned
     hours = steps.gpu_hours(most, options.results, move_aside=options.move_aside, retry=way.retry)
-    confirm(hours, above=options.confirm_above, yes=options.yes)
+    confirm(min(hours, way.budget.gpu_hours) if way.budget else hours, above=options.confirm_above, yes=options.yes)
     store = steps.open_results(
         options.results, move_aside=options.move_aside, suite=suite, argv=sys.argv[1:], say=err().print
     )
@@ -189,11 +197,12 @@ def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
     from orchestrator.campaign import way
 
     parallel = way.parallel_of(options.parallel)
-    way.refuse_options_of_local(executor, parallel=parallel, gpus=options.gpus)
+    way.refuse_options_of_local(executor, parallel=parallel, gpus=options.gpus, budget=options.budget)
     if options.submit_only:
         way.refuse_submit_only(executor, probe=options.probe, find_batch=options.find_batch)
     if options.screen:
         refuse_screen(executor)
+    price = _price(options)
     return way.Way(
         prepare=not options.no_data_processing,
         retry=way.retry_of(options.retry_failed),
@@ -203,7 +212,8 @@ def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
         parallel=parallel,
         probe=options.probe,
         site=site,
-        price=_price(options),
+        price=price,
+        budget=way.budget_of(options.budget, price, find_batch=options.find_batch),
         submit_only=options.submit_only,
     )
 
@@ -310,41 +320,52 @@ def _without_what_cannot_run(planned: Plan, machine: Machine) -> Plan:
     )
 
 
-def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
+def _show_dry_run(planned: Plan, options: RunOptions, way: Way, machine: Machine) -> None:
     from orchestrator.campaign import steps
 
     root = None if options.move_aside else options.results
     arrays = steps.arrays_to_submit(planned, way.site, root, retry=way.retry) if way.site else None
-    _show_plan(planned, options, below=_below(planned, options, root, retry=way.retry), arrays=arrays)
+    below = _below(planned, options, root, machine, retry=way.retry, site=way.site)
+    _show_plan(planned, options, below=below, arrays=arrays)
 
 
 def _below(
     planned: Plan,
     options: PlanOptions | RunOptions,
     root: Path | None,
+    machine: Machine,
     *,
     retry: Retry | None = None,
-    counted_here: bool = True,
+    site: Site | None = None,
 ) -> list[str]:
-    """Return lines below a plan's table: which files changed since the runs in a results folder, and how many runs are due there.
+    """Return lines below a plan's table: which files changed since the runs in a results folder, and which runs are due there.
 
-    Only files of users' own programs count. The runs of an assumed machine are not counted.
+    Only files of users' own programs count. The runs of an assumed machine are not counted. The lines of a cluster's arrays
+    already have the hours.
     """
-    if options.as_json or options.commands or root is None or not root.is_dir():
+    if options.as_json or options.commands:
         return []
-    from orchestrator.results import folder
-    from orchestrator.results.due_runs import NO_RETRY
+    ours = None
+    if root is not None and root.is_dir():
+        from orchestrator.results import folder
 
-    if not folder.is_ours(root):
-        return []
-    from orchestrator.campaign import steps
-
+        ours = root if folder.is_ours(root) else None
     notes = list[str]()
-    if any(experiment.sources for experiment in planned.experiments):
+    if ours and any(experiment.sources for experiment in planned.experiments):
         from orchestrator.campaign.changed_files import changed_files
 
-        notes = [f"note: {note}" for note in changed_files(planned, root)]
-    return [*notes, steps.due_line(planned, root, retry=retry or NO_RETRY)] if counted_here else notes
+        notes = [f"note: {note}" for note in changed_files(planned, ours)]
+    if machine.assumed or not (ours or (machine.gpus and site is None)):
+        return notes
+    from orchestrator.campaign.status.expected_use import due_lines
+    from orchestrator.results.due_runs import NO_RETRY
+
+    price = None if site else _price(options)
+    on = None if site else machine
+    return [
+        *notes,
+        *due_lines(planned.experiments, ours, retry=retry or NO_RETRY, machine=on, price=price),
+    ]
 
 
 def _show_plan(

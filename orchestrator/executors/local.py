@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,7 +56,8 @@ class _Run:
 class LocalExecutor:
     """An executor that runs at most `parallel` jobs at once. Each job has its own part of the visible GPUs.
 
-    `name` and `details` go into the claims. An executor for clusters uses them: it runs its jobs on a node with this executor.
+    At the first job that `may_start` refuses, it starts no more, and waits for the running ones. `name` and `details` go into the
+    claims. An executor for clusters uses them: it runs its jobs on a node with this executor.
     """
 
     def __init__(
@@ -66,10 +67,12 @@ class LocalExecutor:
         parallel: int = 1,
         name: str = "local",
         details: Mapping[str, Any] | None = None,
+        may_start: Callable[[Job], bool] | None = None,
     ) -> None:
         self.run_one = tuple(run_one)
         self.parallel = parallel
         self.name, self.details = name, dict(details or {})
+        self.may_start = may_start
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
         pool = _pool(self.parallel)
@@ -82,6 +85,10 @@ class LocalExecutor:
                 taken = queue.take(pool) if full is None and len(running) < self.parallel else None
                 if taken is not None:
                     job, share = taken
+                    if self.may_start is not None and not self.may_start(job):
+                        _give_back(pool, share)
+                        queue.waiting.clear()
+                        continue
                     with held_back():
                         started = self._start(job, share, neighbours=[run.job for run in running])
                         running += [started] if started is not None else []

@@ -24,6 +24,7 @@ from orchestrator.plan.forecast.memory_fit.estimate import GIB
 from orchestrator.plan.forecast.memory_fit.verdict import VISIBLE_SHARE
 from orchestrator.plan.forecast.states import Forecast, State, forecast
 from orchestrator.records import Experiment
+from orchestrator.records.price import HOUR_S, Price
 
 NOTHING = "-"
 REASONS_SHOWN = 12
@@ -54,12 +55,15 @@ class Outlook(Protocol):
         ...
 
 
-def outlook_of(*, fit: bool, gpu_memory: str | None, machine: Machine, results: Path | None) -> Outlook | None:
+def outlook_of(
+    *, fit: bool, gpu_memory: str | None, machine: Machine, results: Path | None, price: Price | None = None
+) -> Outlook | None:
     """Return the outlook that the options of `plan` request, or None. Raises SelectionError if the options exclude each other."""
     if machine.assumed:
         if gpu_memory is not None:
             raise SelectionError("--assume already gives the GPUs' memory; leave --gpu-memory out")
-        return MachineOutlook(machine=machine, earlier=EarlierRuns.of(results) if results else EarlierRuns())
+        earlier = EarlierRuns.of(results) if results else EarlierRuns()
+        return MachineOutlook(machine=machine, earlier=earlier, price=price)
     if gpu_memory is not None:
         return MemoryOutlook(memory_bytes=memory_fit.parse_memory(gpu_memory))
     return MemoryOutlook() if fit else None
@@ -90,10 +94,11 @@ class MemoryOutlook:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineOutlook:
-    """States and GPU-hours on an assumed machine, which has GPUs of one kind."""
+    """States and GPU-hours on an assumed machine, which has GPUs of one kind. With a price, also the cost of the GPU-hours."""
 
     machine: Machine
     earlier: EarlierRuns
+    price: Price | None = None
     elsewhere: ClassVar[bool] = True
     _known: dict[str, Forecast] = field(default_factory=dict)
 
@@ -137,6 +142,7 @@ class MachineOutlook:
                 "peak_flops": PEAKS.get(gpu.name),
                 "states": {str(state): states[state] for state in State},
                 "gpu_hours": {str(state): total(found, state) for state in State if states[state]},
+                **({"price": str(self.price), "cost": self._costs(experiments, found)} if self.price else {}),
             }
         }
 
@@ -145,10 +151,40 @@ class MachineOutlook:
         return [
             self._states_line(found),
             *_reason_lines(found),
-            *_hours_lines(found),
+            *self._hours_lines(experiments, found),
             *memory_fit.unmeasured_line(one.memory for one in found if one.memory),
             "The plan is for the assumed machine: packages, models and data of this machine were not checked.",
         ]
+
+    def _hours_lines(self, experiments: Sequence[Experiment], found: Sequence[Forecast]) -> Iterator[str]:
+        """Yield lines about the GPU-hours and their cost: for the experiments that run, and for those that may run.
+
+        Further lines say why some hours are unknown, and where the hours come from.
+        """
+        costs = self._costs(experiments, found)
+        for states in ((State.RUNS,), (State.MAY_NOT_FIT, State.UNKNOWN)):
+            chosen = [one for one in found if one.state in states]
+            known = [one.hours for one in chosen if one.hours]
+            cost = sum(costs.get(str(state), 0.0) for state in states)
+            words = " or ".join(_HOURS_OF[state] for state in states if any(one.state is state for one in chosen))
+            if chosen:
+                hours, runs = sum(one.hours for one in known), sum(one.runs for one in known)
+                text = f"{hours_text(hours)} in {counted(runs, 'run')}" if known else "unknown"
+                text += f", which cost {self.price.shown(cost)} at {self.price}" if self.price and cost else ""
+                without = f", and {len(chosen) - len(known)} unknown" if known and len(known) < len(chosen) else ""
+                yield f"GPU-hours of those that {words}: {text}{without}."
+        for text, times in Counter(one.no_hours for one in found if one.no_hours).most_common():
+            yield f"no GPU-hours, {times}×: {text}"
+        yield from _source_lines([one.hours for one in found if one.hours])
+
+    def _costs(self, experiments: Sequence[Experiment], found: Sequence[Forecast]) -> dict[str, float]:
+        """Return the cost of the known GPU-hours in each state that has any."""
+        costs = dict.fromkeys((str(one.state) for one in found if one.hours), 0.0)
+        for one, of_one in zip(experiments, found, strict=True):
+            if self.price and of_one.hours:
+                seconds = of_one.hours.hours * HOUR_S / one.num_gpus
+                costs[str(of_one.state)] += self.price.of_time(seconds, gpus=one.num_gpus, nodes=one.num_nodes) or 0.0
+        return costs
 
     def _states_line(self, found: Sequence[Forecast]) -> str:
         states, gpu = Counter(one.state for one in found), self.machine.gpus[0]
@@ -181,26 +217,6 @@ def _reason_lines(found: Sequence[Forecast]) -> Iterator[str]:
         yield f"{state}, {times}×: {text}"
     if len(reasons) > REASONS_SHOWN:
         yield f"{len(reasons) - REASONS_SHOWN} more reasons; use --json to see all"
-
-
-def _hours_lines(found: Sequence[Forecast]) -> Iterator[str]:
-    """Yield lines about the GPU-hours: a line for the experiments that run, and a line for those that may run.
-
-    Further lines say why some hours are unknown, and where the hours come from.
-    """
-    for states in ((State.RUNS,), (State.MAY_NOT_FIT, State.UNKNOWN)):
-        chosen = [one for one in found if one.state in states]
-        known = [one.hours for one in chosen if one.hours]
-        words = " or ".join(_HOURS_OF[state] for state in states if any(one.state is state for one in chosen))
-        if chosen:
-            hours, runs = sum(one.hours for one in known), sum(one.runs for one in known)
-            text = f"{hours_text(hours)} in {counted(runs, 'run')}" if known else "unknown"
-            without = f", and {len(chosen) - len(known)} unknown" if known and len(known) < len(chosen) else ""
-            yield f"GPU-hours of those that {words}: {text}{without}."
-    for text, times in Counter(one.no_hours for one in found if one.no_hours).most_common():
-        yield f"no GPU-hours, {times}×: {text}"
-    known = [one.hours for one in found if one.hours]
-    yield from _source_lines(known)
 
 
 def _source_lines(known: Sequence[GpuHours]) -> Iterator[str]:
