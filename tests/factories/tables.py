@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from factories.results import BASE, ended, failed
 from orchestrator.records import Caveat, Device, Framework
+from orchestrator.records.price import Price
 from orchestrator.results.table import rows
 from orchestrator.results.table.load import ResultsTable, of_rows
+from orchestrator.results.table.sources import costs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,7 @@ class Made:
     trainer: str = "huggingface"
     baseline: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
+    price: Price | None = None
 
     @property
     def id(self) -> str:
@@ -65,7 +68,7 @@ def _rows(one: Made) -> list[rows.Row]:
     records += [failed(experiment, len(records) + number, kind=kind) for number, kind in enumerate(one.kinds, start=1)]
     if one.warnings:
         records = [replace(record, warnings=one.warnings) for record in records]
-    return [rows.of_run(experiment, record) for record in records]
+    return [costs.with_costs(rows.of_run(experiment, record), one.price) for record in records]
 
 
 def speeds(*values: float, **others: float | int | str) -> list[dict[str, float | int | str | None]]:

@@ -116,9 +116,9 @@ def test_one_text_alone_goes_to_stdout_and_nothing_is_written(call: Call, result
     if form == "json":
         document = json.loads(out)
         assert len(document["experiments"]) == 7
-        assert {one["kind"] for one in document["highlights"]} == {"gain", "warning", "failure"}
+        assert {one["kind"] for one in document["highlights"]} == {"best", "gain", "warning", "failure"}
     if form == "markdown":
-        assert out.startswith("### 7 experiments: 6 ok, 1 failed\n\n- liger is 21 % faster (1.21×")
+        assert out.startswith("### 7 experiments: 6 ok, 1 failed\n\n- **Best:** tiny-llama: ")
 
 
 def test_several_forms_are_files(call: Call, results: Path) -> None:
@@ -130,7 +130,9 @@ def test_several_forms_are_files(call: Call, results: Path) -> None:
     assert names(results) >= written and not CSV_FILES & names(results)
     assert err.count("wrote ") == len(written)
     assert len(pd.read_parquet(results / "benchmarks.parquet")) == 7
-    assert (results / "report.md").read_text().startswith("### 7 experiments: 6 ok, 1 failed\n\n- liger is 21 % faster")
+    assert (
+        (results / "report.md").read_text().startswith("### 7 experiments: 6 ok, 1 failed\n\n- **Best:** tiny-llama: ")
+    )
 
 
 def test_a_file_form_alone_tells_its_path(call: Call, results: Path) -> None:

@@ -1,4 +1,4 @@
-"""The findings of a campaign, in sentences made from its numbers: gains, warnings, failures.
+"""The findings of a campaign, in sentences made from its numbers: the best of a model, gains, warnings, failures.
 
 Speeds are compared between experiments that differ only in one axis (`table.axes`). The interval of a ratio is Welch's, over the
 logarithms of the runs' speeds. If the interval contains 1, the sentence does not claim a difference. If a speed is in doubt, a
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.report.highlights.best import best
 from orchestrator.report.highlights.failures import failures
 from orchestrator.report.highlights.gains import chosen_references, gains
 from orchestrator.report.highlights.gpu_time import gpu_time
@@ -28,9 +29,10 @@ __all__ = ["Highlight", "HighlightKind", "highlights"]
 
 
 def highlights(table: ResultsTable) -> tuple[Highlight, ...]:
-    """Return the findings of a table: gains, the best first; then notes, warnings, and failures, the most frequent first."""
+    """Return the findings of a table: the best of each model; gains, the largest first; notes, warnings, and failures."""
     against, known = pairs_of(table), known_of(table)
     return (
+        *best(known),
         *gains(known, against),
         *scaling(known),
         *dips(known),

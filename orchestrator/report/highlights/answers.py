@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from orchestrator.measure import intervals
-from orchestrator.measure.metrics import metric, show
+from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.report.highlights.highlight import Known, known_of
 from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import change, direction, factor, percent, runs, times
@@ -53,7 +53,7 @@ Runs = Sequence[Mapping[str, list[float]]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """An experiment in words: its speed, the ratio to its reference, its memory, how many of its runs have this speed.
+    """An experiment in words: its speed, the ratio to its reference, its memory, its cost, how many of its runs have this speed.
 
     `doubt` says why its speed does not count; it is empty if the speed counts.
     """
@@ -62,6 +62,7 @@ class Candidate:
     speed: str
     ratio: str
     memory: str
+    cost: str
     runs: str
     doubt: str
     is_best: bool = False
@@ -71,7 +72,8 @@ class Candidate:
 class Answer:
     """The answer for one model and number of GPUs: a sentence without its full stop, and the candidates, the fastest first.
 
-    `unit` and `memory` are the headings of their speeds and their memory. `more` is the number of candidates that are left out.
+    `unit` and `memory` are the headings of their speeds and their memory. `has_costs`: a candidate has a cost. `more` is the number
+    of candidates that are left out.
     """
 
     place: str
@@ -79,6 +81,7 @@ class Answer:
     unit: str
     memory: str
     candidates: tuple[Candidate, ...]
+    has_costs: bool = False
     more: int = 0
 
 
@@ -126,6 +129,7 @@ def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[
     )
     names = {row: known.names.configuration(row, work=work) for row in values}
     text, best = _text(known, against, values, trusted, names)
+    text += f", for {known.cost(best)} per billion tokens" if best is not None and known.cost(best) else ""
     shown = ordered[:MOST_ROWS]
     return Answer(
         place=known.names.where(rows[0], work=work),
@@ -136,6 +140,7 @@ def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[
             _candidate(known, against, values, row, (speed, memory), name=names[row], is_best=row == best)
             for row in shown
         ),
+        has_costs=any(known.cost(row) for row in shown),
         more=len(ordered) - len(shown),
     )
 
@@ -210,6 +215,7 @@ def _candidate(
         speed=show(speed, mean if speed in SPEEDS else 1 / mean),
         ratio=factor(pair.speed.ratio) if claimed and pair is not None and pair.speed is not None else of_reference,
         memory=show(metrics[1], memory),
+        cost=known.cost(row) or DASH,
         runs=f"{len(values[row])}" + (f" of {ended:.0f}" if ended > len(values[row]) else ""),
         doubt=", ".join(doubts) if known.in_doubt(row) else "",
         is_best=is_best,

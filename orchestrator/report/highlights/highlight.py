@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from orchestrator.measure.metrics import show
+from orchestrator.records.price import Price, parse_price
 from orchestrator.report.highlights.labels import Names
 from orchestrator.results.table.column_choice import Numbers, column
 from orchestrator.results.table.doubts import Doubt, doubts, forbid_claim
+from orchestrator.results.table.rows import Value
+from orchestrator.results.table.sources.costs import OF_TOKENS as COST
+from orchestrator.results.table.sources.costs import PRICE
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
@@ -19,8 +24,9 @@ MOST_OTHERS = 8
 
 
 class HighlightKind(StrEnum):
-    """The subject of a sentence: the effect of a choice, how the table was made, a warning, or a failure."""
+    """The subject of a sentence: the best of a model, the effect of a choice, how the table was made, a warning, or a failure."""
 
+    BEST = "best"
     GAIN = "gain"
     NOTE = "note"
     WARNING = "warning"
@@ -45,6 +51,22 @@ class Known:
     names: Names
     numbers: Numbers
     doubts: Sequence[Sequence[Doubt]]
+    prices: Sequence[Value]
+
+    def currency(self, row: int) -> str | None:
+        """Return the currency of the row's costs: "" if its price has none, None if no price is known."""
+        price = _price(self.prices[row])
+        return price.currency if price else None
+
+    def money(self, row: int, cost: float) -> str:
+        """Return a cost of the row as text, with the currency of its price."""
+        price = _price(self.prices[row])
+        return price.shown(cost) if price else show(COST, cost)
+
+    def cost(self, row: int) -> str | None:
+        """Return the row's cost of a billion tokens as text, or None."""
+        cost = self.numbers(COST, row)
+        return None if cost is None else self.money(row, cost)
 
     def in_doubt(self, *rows: int) -> bool:
         """Return whether doubts forbid a claim about the speeds of these rows."""
@@ -62,4 +84,13 @@ def known_of(table: ResultsTable) -> Known:
         names=Names(table),
         numbers=Numbers(frame),
         doubts=doubts(table),
+        prices=column(frame, PRICE),
     )
+
+
+def _price(cell: Value) -> Price | None:
+    """Return the price in a cell. A CSV file may come from someone else, so an invalid price is none."""
+    try:
+        return parse_price(cell)
+    except ValueError:
+        return None

@@ -1,4 +1,4 @@
-"""The data of "What should I use?": for each model and number of GPUs, the experiments with their speed, memory and energy. Pure.
+"""The data of "What should I use?": for each model and number of GPUs, the experiments with speed, memory, energy and cost. Pure.
 
 The page's script finds the fastest one that fits into a memory. Experiments are in one place if they can be compared, as in
 `highlights.answers`. An experiment whose speed is in doubt is left out, and only counted.
@@ -49,7 +49,7 @@ def places(table: ResultsTable, *, hardware: str) -> dict[str, Any]:
 
 
 def _candidate(known: Known, row: int, speed: str, values: list[float]) -> dict[str, Any]:
-    value, energy = mean_of_logs(values).mean, known.numbers(ENERGY, row)
+    value, energy, cost = mean_of_logs(values).mean, known.numbers(ENERGY, row), known.cost(row)
     return {
         "id": known.ids[row],
         "name": one_line(known.names.configuration(row)),
@@ -58,6 +58,7 @@ def _candidate(known: Known, row: int, speed: str, values: list[float]) -> dict[
         "runs": len(values),
         "gib": rounded(_gib(known, row)),
         "energy": None if energy is None else show(ENERGY, energy),
+        "cost": cost and f"{cost} per billion tokens at {one_line(known.prices[row])}",
     }
 
 

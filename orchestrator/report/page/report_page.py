@@ -56,7 +56,8 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
         Section(
             id="answers",
             title="What is fastest",
-            body=shell.render("answers.html", answers=found[:MOST_ANSWERS], more=len(found[MOST_ANSWERS:]))
+            body=_best(highlights, places=len(found))
+            + shell.render("answers.html", answers=found[:MOST_ANSWERS], more=len(found[MOST_ANSWERS:]))
             + shell.render("chooser.html"),
         ),
         *_findings(highlights, table),
@@ -76,6 +77,12 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
         data=shell.page_data(charts, table_rows)
         | {"chooser": chooser.places(table, hardware=overview.in_one_line(facts))},
     )
+
+
+def _best(highlights: Sequence[Highlight], *, places: int) -> Markup:
+    """Return the best of each model over all numbers of GPUs. If each model has only one answer, the answers already say it."""
+    best = [highlight for highlight in highlights if highlight.kind is HighlightKind.BEST]
+    return _highlights(best if places > len(best) else (), empty="")
 
 
 def _findings(highlights: Sequence[Highlight], table: ResultsTable) -> Iterator[Section]:

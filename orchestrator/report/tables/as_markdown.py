@@ -136,6 +136,7 @@ def findings(highlights: Sequence[Highlight]) -> str:
 
 
 _MARKED = {
+    HighlightKind.BEST: "**Best:** ",
     HighlightKind.GAIN: "",
     HighlightKind.NOTE: "**Note:** ",
     HighlightKind.WARNING: "**Warning:** ",

@@ -240,7 +240,12 @@ def _findings(highlights: Sequence[Highlight]) -> Iterator[RenderableType]:
         yield grid
 
 
-_SIGNS = {HighlightKind.GAIN: ("•", ""), HighlightKind.NOTE: ("note:", ""), HighlightKind.WARNING: ("!", "yellow")}
+_SIGNS = {
+    HighlightKind.BEST: ("•", "bold"),
+    HighlightKind.GAIN: ("•", ""),
+    HighlightKind.NOTE: ("note:", ""),
+    HighlightKind.WARNING: ("!", "yellow"),
+}
 
 
 def _failures(frame: pd.DataFrame) -> Iterator[RenderableType]:

@@ -76,13 +76,15 @@ class Chooser {
     const fits = candidates.filter((one) => this.gib === null || (one.gib !== null && one.gib <= this.gib));
     this.chosen = fits.reduce((best, one) => (best === null || one.speed > best.speed ? one : best), null);
     if (!this.chosen) return [`Nothing that ran fits into ${this.gib} GiB.`];
-    const { name, shown, runs, gib, energy, speed } = this.chosen;
+    const { name, shown, runs, gib, energy, cost, speed } = this.chosen;
     const lines = [name, `${shown} ${unit} over ${runs} run${runs === 1 ? "" : "s"}`];
     if (gib !== null) lines.push(`${gib.toFixed(2)} GiB in use on the fullest GPU`);
     if (energy) lines.push(`${energy} per token`);
     if (this.price && tokens) {
-      const cost = (this.price * gpus * 1e9) / (speed * HOUR_S);
-      lines.push(`${cost.toLocaleString("en", { maximumSignificantDigits: 3 })} per billion tokens at ${this.price} per GPU-hour`);
+      const typed = (this.price * gpus * 1e9) / (speed * HOUR_S);
+      lines.push(`${typed.toLocaleString("en", { maximumSignificantDigits: 3 })} per billion tokens at ${this.price} per GPU-hour`);
+    } else if (cost) {
+      lines.push(cost);
     }
     lines.push(`fastest of ${fits.length} that fit${inDoubt ? `; ${inDoubt} in doubt left out` : ""}`);
     return lines;

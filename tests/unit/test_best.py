@@ -1,0 +1,101 @@
+"""The best of each model: the fastest and the cheapest experiment that ended ok, over all numbers of GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from factories.tables import Made, made_table, speeds
+
+from orchestrator.records import Caveat, CaveatKind
+from orchestrator.records.price import Price, parse_price
+from orchestrator.report.highlights import HighlightKind, highlights
+from orchestrator.report.highlights.answers import answers
+from orchestrator.report.highlights.best import MOST_MODELS
+from orchestrator.report.page import report_page
+from orchestrator.results.table.baseline import with_baseline
+from orchestrator.results.table.load import ResultsTable
+
+ONE, TWO = (100.0, 101.0, 99.0), (180.0, 181.0, 179.0)
+SMALL, LARGE = Made(runs=speeds(*ONE)), Made(num_gpus=2, runs=speeds(*TWO))
+PRICE = parse_price("3.6USD/GPUh")
+
+
+def table_of(*cells: Made, price: Price | None = None) -> ResultsTable:
+    return with_baseline(made_table(*(replace(one, price=one.price or price) for one in cells)))
+
+
+def said(*cells: Made, price: Price | None = None) -> list[str]:
+    return [one.text for one in highlights(table_of(*cells, price=price)) if one.kind is HighlightKind.BEST]
+
+
+def test_the_fastest_of_all_numbers_of_gpus_is_named() -> None:
+    assert said(SMALL, LARGE) == ["llama-1b: the fastest experiment that ended ok is baseline on 2 GPUs, 180 tokens/s"]
+
+
+def test_the_cheapest_is_another_one_if_gpus_scale_badly() -> None:
+    assert said(SMALL, LARGE, price=PRICE) == [
+        "llama-1b: the fastest experiment that ended ok is baseline on 2 GPUs, 180 tokens/s; the cheapest is baseline on 1 GPU, "
+        "10,000.33 USD per billion tokens (9,755 to 10,252) at 3.6USD/GPUh"
+    ]
+
+
+def test_a_node_costs_the_same_for_both_so_the_fastest_is_the_cheapest() -> None:
+    (text,) = said(SMALL, LARGE, price=parse_price("3.6USD/nodeh@2026-11-01"))
+    assert text.startswith(
+        "llama-1b: the fastest and cheapest experiment that ended ok is baseline on 2 GPUs, 180 tokens/s, 5,555.61 USD per"
+    )
+    assert text.endswith(" at 3.6USD/nodeh@2026-11-01")
+
+
+def test_without_a_clear_difference_both_are_named() -> None:
+    (text,) = said(SMALL, Made(framework="x", runs=speeds(100.4, 101.2, 99.1)))
+    assert "is x or baseline (no clear difference, 1.00" in text
+
+
+def test_what_did_not_fit_or_is_in_doubt_is_counted() -> None:
+    doubt = (Caveat(kind=CaveatKind.NOT_LEVEL, detail="it swings"),)
+    cells = [
+        Made(runs=speeds(100.0)),
+        Made(framework="x", runs=speeds(*TWO), warnings=doubt),
+        Made(framework="y", kinds=["oom_cuda"]),
+    ]
+    assert said(*cells) == [
+        "llama-1b: the fastest experiment that ended ok is baseline, 100 tokens/s in one run; 1 did not fit; 1 in doubt left out"
+    ]
+
+
+def test_a_single_experiment_and_one_without_a_speed_are_no_choice() -> None:
+    assert said(SMALL) == []
+    assert said(Made(kinds=["oom_cuda"]), Made(framework="x", kinds=["nccl"])) == []
+
+
+def test_each_model_has_a_sentence_and_scenarios_are_named_if_a_model_is_in_several() -> None:
+    cells = [replace(one, scenario=name) for one in (SMALL, LARGE) for name in ("full", "lora")]
+    assert [text.partition(":")[0] for text in said(*cells)] == ["llama-1b (full)", "llama-1b (lora)"]
+    many = [replace(one, model=f"org/m{n}") for n in range(MOST_MODELS + 2) for one in (SMALL, LARGE)]
+    assert said(*many)[MOST_MODELS:] == ["2 more models have several experiments"]
+
+
+def test_prices_in_two_currencies_are_not_compared() -> None:
+    (text,) = said(SMALL, replace(LARGE, price=parse_price("3EUR/GPUh")), price=PRICE)
+    assert "cheapest" not in text
+
+
+def test_an_answer_has_the_cost_of_each_candidate_if_a_price_is_known() -> None:
+    cells = [SMALL, Made(framework="liger", runs=speeds(*TWO))]
+    (answer,) = answers(table_of(*cells))
+    assert not answer.has_costs and "cost" not in answer.text
+    (answer,) = answers(table_of(*cells, price=PRICE))
+    assert answer.has_costs and [one.cost for one in answer.candidates] == ["5,555.61 USD", "10,000.33 USD"]
+    assert answer.text.endswith(", for 5,555.61 USD per billion tokens")
+
+
+def test_the_page_shows_the_best_of_a_model_only_if_it_has_several_answers(tmp_path: Path) -> None:
+    one_place = [SMALL, Made(framework="x", runs=speeds(*TWO))]
+    for cells, shown in ((one_place, False), ([*one_place, *(replace(one, num_gpus=2) for one in one_place)], True)):
+        table = table_of(*cells, price=PRICE)
+        page = report_page(table, roots=[tmp_path], highlights=highlights(table))
+        assert ("the fastest and cheapest experiment that ended ok" in page) is shown
+        assert "cost/B tok" in page
+        assert '"cost":"5,555.61 USD per billion tokens at 3.6USD/GPUh"' in page, "what the card of the page shows"
