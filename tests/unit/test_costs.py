@@ -121,7 +121,22 @@ def test_the_report_takes_a_price_and_refuses_other_words(in_process: Call, tmp_
     assert "price" not in Store.resume(root).suite(), "a report writes no price"
 
 
-def test_the_price_of_a_site_file_counts_for_every_executor(tmp_path: Path) -> None:
-    assert site_price(tmp_path / "s.yaml") is None
-    (tmp_path / "site.yaml").write_text("price: 2.50 USD/GPUh\n", encoding="utf-8")
-    assert site_price(tmp_path / "s.yaml") == Price(amount=2.5, currency="USD")
+def test_the_price_of_a_site_file_counts_for_every_executor(in_process: Call, tmp_path: Path) -> None:
+    file, site = tmp_path / "s.yaml", tmp_path / "site.yaml"
+    file.write_text(
+        "executor: local\nscenarios:\n- name: a\n  device: cpu\n  arguments: {model_name_or_path: config:tiny-llama}\n"
+    )
+    assert site_price(file, {}) is None
+    for content, price in (
+        ("price: 2.50 USD/GPUh\n", Price(amount=2.5, currency="USD")),
+        ("price: 2.50\npartition: [of another program]\n", Price(amount=2.5)),
+        ("price:\n", None),
+        ("- hosts: all\n", None),
+        ("{% broken %}\n", None),
+    ):
+        site.write_text(content, encoding="utf-8")
+        assert site_price(file, {}) == price
+        assert in_process("run", file, "--dry-run")[0] == 0
+    site.write_text("node: 4xH100\nprice: [2.50]\n", encoding="utf-8")
+    code, _, err = in_process("run", file, "--dry-run")
+    assert code == 2 and err.startswith(f"error: {site}:2:1: price: '[2.5]' is not a price; write an amount, such as")

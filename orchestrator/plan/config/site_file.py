@@ -222,10 +222,22 @@ def executor_of(suite: Suite, option: str | None, scenarios: Path | None) -> tup
     return named or (found and found.executor) or suite.executor, found
 
 
-def site_price(scenarios: Path | None) -> Price | None:
-    """Return the price in the site file, which counts for every executor. Return None without a site file or price."""
-    found = load_site(scenarios, is_asked=False)
-    return found.site.price if found else None
+def site_price(scenarios: Path | None, environ: Mapping[str, str] = os.environ) -> Price | None:
+    """Return the price in the site file, which counts for every executor, or None. Raise ConfigError for an invalid price.
+
+    Other mistakes in the file matter only to the executor that needs a site: another program may have a `site.yaml`, too.
+    """
+    file = _find(scenarios, environ)
+    try:
+        document = file and read_document(file, texts=TEXTS)
+    except ConfigError:
+        return None
+    if not document or not isinstance(document.value, dict) or document.value.get("price") is None:
+        return None
+    try:
+        return parse_price(document.value["price"])
+    except ValueError as error:
+        raise ConfigError([document.problem(("price",), f"price: {error}")]) from None
 
 
 def places(scenarios: Path | None, environ: Mapping[str, str] = os.environ) -> tuple[Path, Path]:
