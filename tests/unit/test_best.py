@@ -88,7 +88,7 @@ def test_an_answer_has_the_cost_of_each_candidate_if_a_price_is_known() -> None:
     assert not answer.has_costs and "cost" not in answer.text
     (answer,) = answers(table_of(*cells, price=PRICE))
     assert answer.has_costs and [one.cost for one in answer.candidates] == ["5,555.61 USD", "10,000.33 USD"]
-    assert answer.text.endswith(", for 5,555.61 USD per billion tokens")
+    assert answer.text.startswith("liger is fastest, for 5,555.61 USD per billion tokens, 80 % faster (1.80×")
 
 
 def test_the_page_shows_the_best_of_a_model_only_if_it_has_several_answers(tmp_path: Path) -> None:

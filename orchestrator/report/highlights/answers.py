@@ -129,7 +129,6 @@ def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[
     )
     names = {row: known.names.configuration(row, work=work) for row in values}
     text, best = _text(known, against, values, trusted, names)
-    text += f", for {known.cost(best)} per billion tokens" if best is not None and known.cost(best) else ""
     shown = ordered[:MOST_ROWS]
     return Answer(
         place=known.names.where(rows[0], work=work),
@@ -178,13 +177,14 @@ def _text(
         return f"{name} or {follower}: no clear difference, {factor(lead)}", None
     if lead.interval is None:
         return f"{name} was fastest, at {times(lead)} the speed of {follower}, {runs(lead)}", None
+    fastest = f"{name} is fastest" + (f", for {money} per billion tokens" if (money := known.cost(best)) else "")
     pair = against.get(best)
     if pair is None or pair.speed is None or known.in_doubt(pair.new, pair.base) or direction(pair.speed.ratio) != 1:
         behind = against.get(second)
         memory = _memory(behind) if behind is not None and behind.base == best else ""
-        return f"{name} is fastest; {follower}, the next, is {change(other)}{memory}", best
+        return f"{fastest}; {follower}, the next, is {change(other)}{memory}", best
     gain = f"{change(pair.speed.ratio)} than {names[pair.base]}"
-    return f"{name} is fastest, {gain}{_memory(pair)}", best
+    return f"{fastest}, {gain}{_memory(pair)}", best
 
 
 def _memory(pair: Pair) -> str:
