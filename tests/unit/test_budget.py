@@ -176,9 +176,9 @@ def test_a_plan_says_how_long_the_due_runs_may_take_and_what_they_cost(tmp_path:
     first, second = lines(root, price=USD)
     assert first == f"{root}: of 11 runs 1 have ended there, and 10 would run."
     assert second == (
-        "One after the other, these runs may take 2 min 05 s (0.0556 GPU-hours, 0.2000 USD at 3.6USD/GPUh)."
+        "One after the other, these runs may take 2 min 05 s (0.06 GPU-hours, 0.2000 USD at 3.6USD/GPUh)."
     )
-    assert lines(root)[1].endswith("(0.0556 GPU-hours).")
+    assert lines(root)[1].endswith("(0.06 GPU-hours).")
     Store.resume(root).note_price(USD)
     assert lines(root) == [first, second], "the folder has a price"
     assert lines(root, machine=None) == [first], "the lines of a cluster's arrays have the hours"

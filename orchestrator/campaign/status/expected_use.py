@@ -19,6 +19,7 @@ from orchestrator.measure.metrics.shown import text
 from orchestrator.plan.forecast.earlier_runs import EarlierRuns
 from orchestrator.plan.forecast.gpu_hours import gpu_hours
 from orchestrator.plan.forecast.memory_fit.shapes import NotKnown
+from orchestrator.plan.forecast.outlook import hours_text
 from orchestrator.records import Device, Experiment, JobState
 from orchestrator.records.price import HOUR_S, Price
 from orchestrator.results.due_runs import Retry, can_run
@@ -92,7 +93,7 @@ def _expected(
         cost += (price and price.of_time(in_all_s, gpus=gpus_of(one), nodes=one.num_nodes)) or 0.0
     if not seconds:
         return
-    parts = [f"{gpu_s / HOUR_S:.3g} GPU-hours"] if gpu_s else []
+    parts = [f"{hours_text(gpu_s / HOUR_S)} GPU-hours"] if gpu_s else []
     parts += [f"{price.shown(cost)} at {price}"] if price and cost else []
     also = f" ({', '.join(parts)})" if parts else ""
     rest = f", and {counted(unknown, 'run')} for which no time is known" if unknown else ""
