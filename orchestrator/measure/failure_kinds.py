@@ -23,7 +23,7 @@ _CAPACITY = re.compile(
 _PIECES = re.compile(r"[^\n]*?(?P<pieces>[\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")  # in the same message
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_MODULE = re.compile(r"No module named '?(?P<name>[A-Za-z_][\w]*)")
+_MODULE = re.compile(r"(No module named|Packages) '?(?P<name>[A-Za-z_][\w]*)")
 _CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
 
 
@@ -179,7 +179,10 @@ _TABLE = (
     FailureKind(
         word="import_error",
         meaning="A Python package or a shared library is missing.",
-        pattern=r"ModuleNotFoundError|ImportError|No module named|cannot open shared object file",
+        pattern=(
+            r"ModuleNotFoundError|ImportError|No module named|cannot open shared object file"
+            r"|Packages '\w+' required by activated plugin '\w+' is missing"  # of fms-acceleration
+        ),
         hint=_install,
     ),
     FailureKind(

@@ -9,7 +9,7 @@ import pytest
 from factories.cases import cases
 from factories.results import experiment
 
-from orchestrator.measure.failure_kinds import KINDS, hint
+from orchestrator.measure.failure_kinds import KINDS, hint, kind_of_text
 from orchestrator.measure.failures import log_tail, verdict
 from orchestrator.records import Device, Limit, ProcessOutcome, Script, Status
 from orchestrator.report.tables.failures_page import page
@@ -166,6 +166,12 @@ def test_a_missing_package_is_named() -> None:
     text = "ModuleNotFoundError: No module named 'flash_attn.layers'"
     assert hint("import_error", text, experiment()) == "install flash_attn into the training environment"
     assert hint("import_error", "ImportError: cannot import name 'x'", experiment()) is None
+
+
+def test_a_package_that_a_plugin_misses_is_named() -> None:
+    text = "ValueError: Packages 'flash_attn' required by activated plugin 'PaddingFreeAccelerationPlugin' is missing."
+    assert kind_of_text(text) == "import_error"
+    assert hint("import_error", text, experiment()) == "install flash_attn into the training environment"
 
 
 OWN = experiment(trainer="script", script=Script(script="train.py", folder="/srv"))

@@ -58,4 +58,6 @@ def efficiency(speed: Ratio) -> str:
 
 
 def percent(share: float) -> str:
+    if 0 < share < 0.0005:
+        return "under 0.1 %"
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"

@@ -224,7 +224,7 @@ def _summary(rows: int, cells: Sequence[Cell], name: str) -> str:
         ends = [f"{one_line(cell.name)} on {cell.where} with {shown(name, cell.numbers[name])}" for cell in measured]
         parts.append(f"highest {ends[-1]}, lowest {ends[0]}" if len(ends) > 1 else ends[0])
     if failed:
-        parts.append(f"{failed} failed")
+        parts.append(f"{failed} did not end ok")
     unit = "" if metric(name).show in (Show.SECONDS, Show.JOULES) else f" ({_axis(name)})"
     return f"{'; '.join(parts)}{unit}."
 
