@@ -182,7 +182,7 @@ def carry_out(
             )
             if way.race is None:
                 return run(plan.experiments)
-            race = partial(tune, store=store, run=run, say=progress.say, limits=way.race, retries=retry.failed)
+            race = partial(tune, store=store, run=run, say=progress.say, aim=way.race, retries=retry.failed)
             return race(plan.experiments)
 
 

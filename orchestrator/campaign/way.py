@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator import executors
-from orchestrator.campaign.race.limits import Limits
+from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.status.budget import Budget, parse_budget
 from orchestrator.errors import ConfigError, SelectionError, suggestion
 from orchestrator.executors import LOCAL, SLURM
@@ -33,8 +33,8 @@ class Way:
     # The number of concurrent runs of the executor `local`. None means as many as fit; their slowdown is measured first.
     parallel: int | None = 1
     probe: bool = False
-    # The limits of a race (`tunebench tune`), which makes only as many runs as it needs to find the fastest experiment.
-    race: Limits | None = None
+    # What decides a race (`tunebench tune`), which makes only as many runs as it needs to find the best experiment.
+    race: Aim | None = None
     # The cluster of the executor `slurm`, and whether only to submit the runs.
     site: Site | None = None
     # The price of the machines' time. It is kept with the results.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from typer import Argument, Option
 
+from orchestrator.campaign.race.objective import Objective
 from orchestrator.errors import SelectionError
 from orchestrator.report.format import Format
 
@@ -144,6 +145,9 @@ class PlanOptions(SuiteOptions):
             help="Plan for another machine, such as 8xH100 or 8x80GiB: what fits, and its GPU-hours.",
         ),
     ] = None
+    tune: Annotated[
+        bool, Option("--tune", help="Show how many runs `tunebench tune` makes at most, and what they take and cost.")
+    ] = False
     results: Annotated[
         Path | None,
         Option(
@@ -222,6 +226,13 @@ class RunOptions(StartOptions):
 class TuneOptions(StartOptions):
     """The options of `tune`."""
 
+    objective: Annotated[
+        Objective,
+        Option(
+            help="Find the fastest, the cheapest per token (needs a price), or the one with the least energy per token. The last "
+            "two also compare numbers of GPUs."
+        ),
+    ] = Objective.SPEED
     limit: Annotated[
         list[str] | None,
         Option(

@@ -70,11 +70,16 @@ def plan(options: PlanOptions) -> None:
             gpu_memory=options.gpu_memory,
             machine=machine,
             results=earlier,
-            price=_price(options),
+            price=price_of(options),
         )
     planned = _expand(suite, _select(options), machine, site)
     if options.fit_only:
         planned = _without_what_cannot_run(planned, machine)
+    races: list[str] = []
+    if options.tune:
+        from orchestrator.cli.races import raced
+
+        planned, races = raced(planned)
     arrays = None
     if site is not None:
         from orchestrator.campaign import steps
@@ -82,7 +87,7 @@ def plan(options: PlanOptions) -> None:
         arrays = steps.arrays_to_submit(planned, site, results)
     below = _below(planned, options, results or RESULTS, machine, site=site)
     below += [f"{results}: there is no such folder yet, so all runs are new."] if is_new else []
-    _show_plan(planned, options, outlook, below=below, arrays=arrays)
+    _show_plan(planned, options, outlook, below=[*races, *below], arrays=arrays)
 
 
 @takes(RunOptions)
@@ -97,7 +102,7 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
     _refuse_views_of_plans(options)
     suite, selection = _load(options), _select(options)
     suite, site = _with_executor(suite, options)
-    way = replace(_way(options, suite.executor, site), race=races.limits if races else None)
+    way = replace(_way(options, suite.executor, site), race=races.aim if races else None)
     _use_only(options.gpus)
     machine = _machine(None, site)
     planned, failed_builds = _with_environments(suite, selection, machine, site, hold=None if options.dry_run else hold)
@@ -202,7 +207,7 @@ def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
         way.refuse_submit_only(executor, probe=options.probe, find_batch=options.find_batch)
     if options.screen:
         refuse_screen(executor)
-    price = _price(options)
+    price = price_of(options)
     return way.Way(
         prepare=not options.no_data_processing,
         retry=way.retry_of(options.retry_failed),
@@ -218,7 +223,7 @@ def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
     )
 
 
-def _price(options: SuiteOptions) -> Price | None:
+def price_of(options: SuiteOptions) -> Price | None:
     """Return the price of `--price`, else that of the site file."""
     from orchestrator.plan.config.site_file import site_price
 
@@ -239,7 +244,7 @@ def _with_executor(suite: Suite, options: PlanOptions | RunOptions) -> tuple[Sui
     is_in_suite = "executor" in suite.document.value
     document = None if options.executor else suite.document if is_in_suite or found is None else found.document
     way.refuse_unknown_executor(name, document)
-    site = replace(found.site if found else Site(), price=_price(options)) if name == SLURM else None
+    site = replace(found.site if found else Site(), price=price_of(options)) if name == SLURM else None
     return replace(suite, executor=name), site
 
 
@@ -360,7 +365,7 @@ def _below(
     from orchestrator.campaign.status.expected_use import due_lines
     from orchestrator.results.due_runs import NO_RETRY
 
-    price = None if site else _price(options)
+    price = None if site else price_of(options)
     on = None if site else machine
     return [
         *notes,

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import fields
 
 from orchestrator.cli.options import RunOptions, StartOptions, TuneOptions, takes
-from orchestrator.cli.plan_run import carry_out
+from orchestrator.cli.plan_run import carry_out, price_of
 from orchestrator.cli.races import Races
 
 
@@ -16,9 +16,9 @@ def tune(options: TuneOptions) -> None:
 
     Experiments that are clearly slower than the fastest get no more runs. The fastest gets all its repeats.
     """
-    from orchestrator.campaign.race.limits import limits_of
+    from orchestrator.campaign.race.aim import aim_of
 
     given = {field.name: getattr(options, field.name) for field in fields(StartOptions)}
-    races = Races(limits=limits_of(options.limit or ()))
+    races = Races(aim=aim_of(options.objective, options.limit or (), price_of(options)))
     with ExitStack() as until_end:
         carry_out(RunOptions(**given), until_end.enter_context, races=races)

@@ -25,6 +25,7 @@ noise = random.Random(kind + run_dir.rsplit("/", 1)[-1]).gauss(0, 0.004)
 print(json.dumps({
     "tokens_per_s": speeds[kind] * (1 + noise),
     "peak_allocated_bytes": 2**30 * (3 if kind == "large" else 1),
+    "energy_per_real_token_j": (3 if kind == "a" else 2) * (1 + noise),
     "train_loss": 2.0 if kind == "wrong" else 1.0,
 }))
 """
@@ -38,7 +39,11 @@ scenarios:
   custom:
     command: ['{python}', '{scenario_dir}/t.py', '{kind}', '{run_dir}']
     launcher: none
-    metrics: {tokens_per_s: {key: tokens_per_s}, peak_allocated_bytes: {key: peak_allocated_bytes}, train_loss: {key: train_loss}}
+    metrics:
+      tokens_per_s: {key: tokens_per_s}
+      peak_allocated_bytes: {key: peak_allocated_bytes}
+      train_loss: {key: train_loss}
+      energy_per_real_token_j: {key: energy_per_real_token_j}
 """
 
 
@@ -181,6 +186,36 @@ def test_a_limit_drops_at_once(tmp_path: Path) -> None:
     assert race.out.count("dropped in round 1: over the limit") == 2
 
 
+def test_the_cheapest_may_use_fewer_devices(tmp_path: Path) -> None:
+    words = ("--objective", "cost", "--price", "20USD/nodeh", "--num-gpus", "1,2")
+    (race,) = [tune(tmp_path, *words, kinds="a, d")]
+    assert race.code == 0, race.said
+    (title,) = [line for line in race.out.splitlines() if line.startswith("kinds: ")][:1]
+    assert title.startswith("kinds: 2 of 4 dropped"), "one race over all numbers of processes"
+    assert "kind=a on 1 process" in race.out and " needs the least money per token; kind=a on " in race.out
+
+
+def test_the_least_energy_wins(tmp_path: Path) -> None:
+    race = tune(tmp_path, "--objective", "energy", kinds="a, d")
+    assert race.code == 0, race.said
+    assert "kinds: 1 process: kind=d needs the least energy per token; kind=a, the next, needs " in race.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--objective", "cost"), "--objective cost needs a price; add one, such as --price 2.50USD/GPUh"),
+        (
+            ("--objective", "cost", "--price", "2USD/GPUh"),
+            "scenario 'kinds' uses no GPU, so a price per GPU-hour gives it no cost; write a price per node-hour",
+        ),
+    ],
+)
+def test_an_objective_that_cannot_be_measured_is_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    refused = tune(tmp_path, *words)
+    assert refused.code == 2 and said in refused.err and not refused.results.exists()
+
+
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
@@ -197,6 +232,13 @@ def test_a_wrong_limit_is_refused(tmp_path: Path, limit: str, said: str) -> None
 def test_a_limit_of_memory_needs_a_monitor(tmp_path: Path) -> None:
     refused = tunebench(tmp_path, "tune", "--limit", "memory=2GiB", "--results", "results")
     assert refused.code == 2 and "add --memory huggingface" in refused.err
+
+
+def test_a_plan_says_what_a_race_costs_at_most(tuned: Campaign) -> None:
+    planned = tunebench(tuned.folder, "plan", "s.yaml", "--tune", "--num-gpus", "1,2")
+    assert planned.code == 0, planned.said
+    assert "10 experiments, 60 runs can be made here." in planned.out
+    assert "tunebench tune: 2 races, which make 26 to 60 runs; the full grid has 60." in planned.out
 
 
 def test_the_question_before_a_race_counts_all_its_rounds() -> None:

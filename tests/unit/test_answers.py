@@ -46,6 +46,27 @@ def test_the_fastest_is_named_with_its_lead_and_its_memory() -> None:
     ]
 
 
+def test_the_next_is_named_if_the_fastest_is_compared_with_another() -> None:
+    cells = [Made(runs=speeds(*BASELINE)), Made(framework="liger", runs=speeds(*FAST))]
+    second = Made(framework="fused", runs=speeds(110.0, 110.5, 109.0))
+    text = said(*cells, second)
+    assert (
+        "liger is fastest, 21 % faster (1.21×, 1.18 to 1.24) than baseline; fused, the next, is 9.3 % slower (0.9"
+        in text
+    )
+
+
+def test_what_was_faster_but_is_in_doubt_is_named() -> None:
+    doubted = Made(framework="odd", runs=speeds(200.0, 201.0, 199.0), warnings=DOUBT)
+    text = said(Made(runs=speeds(*BASELINE)), Made(framework="liger", runs=speeds(*FAST)), doubted)
+    assert text.endswith("; odd was faster, but in doubt (not steady)")
+
+
+def test_a_speed_that_only_one_has_is_no_answer() -> None:
+    other = Made(framework="other", runs=speeds(None, samples_per_s=3.0))
+    assert said(Made(runs=speeds(*BASELINE)), other).endswith("no answer: only baseline has this speed")
+
+
 def test_a_reference_that_is_fastest_is_compared_with_the_next() -> None:
     slow = Made(framework="liger", runs=speeds(79.0, 80.1, 80.4))
     assert said(Made(runs=speeds(*BASELINE)), slow) == (

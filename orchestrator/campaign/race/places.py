@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.campaign.race.limits import NO_LIMITS, Limits
+from orchestrator.campaign.race.aim import SPEED, Aim
+from orchestrator.campaign.race.objective import Objective
 from orchestrator.errors import SelectionError
-from orchestrator.measure.intervals.race import NoSpeed, Race, race
+from orchestrator.measure.intervals.race import NoSpeed, Race, Rules, race
 from orchestrator.records import Experiment, JobState, RunRecord, Status
+from orchestrator.records.price import Per
 from orchestrator.results.due_runs import NO_RETRY, can_run, is_due_again
 from orchestrator.results.store import Store
 from orchestrator.results.table.doubts import raises_doubt
@@ -30,6 +32,8 @@ SPEEDS = (
     *("real_tokens_per_s", "tokens_per_s", "samples_per_s", "train_tokens_per_second", "train_samples_per_second"),
     CALL_TIME,
 )
+ENERGY = "energy_per_real_token_j"
+LOWER_IS_BETTER = (CALL_TIME, ENERGY)
 # A race may make as many runs as a grid with at least this number of repeats.
 LEAST_REPEATS = 3
 _COMPILES = ("torch_compile",)
@@ -77,13 +81,18 @@ def refuse_suites(experiments: Iterable[Experiment]) -> None:
         )
 
 
-def places(experiments: Sequence[Experiment], store: Store, limits: Limits = NO_LIMITS) -> Iterator[Place]:
+def places(experiments: Sequence[Experiment], store: Store, aim: Aim = SPEED) -> Iterator[Place]:
     """Yield the races, as the records in the folder have them."""
-    for group in groups(experiments):
+    for group in groups(experiments, aim):
         records = {one.id: _ended(store, one) for one in group}
-        speed, reasons = _speed(records.values()), limits.exceeded(records)
+        reasons = aim.exceeded(records)
+        number = ENERGY if aim.objective is Objective.ENERGY else _speed(records.values())
+        by_id = {one.id: one for one in group}
         values = {
-            name: [reasons.get((name, at)) or _value(record, speed) for at, record in enumerate(of_one)]
+            name: [
+                reasons.get((name, at)) or _value(record, number, cost=_cost(by_id[name], aim))
+                for at, record in enumerate(of_one)
+            ]
             for name, of_one in records.items()
         }
         slow = [one.id for one in group if any(argument_names.is_true(one.arguments.get(name)) for name in _COMPILES)]
@@ -92,11 +101,11 @@ def places(experiments: Sequence[Experiment], store: Store, limits: Limits = NO_
         yield Place(experiments=group, state=state, records=records)
 
 
-def groups(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
+def groups(experiments: Iterable[Experiment], aim: Aim = SPEED) -> list[list[Experiment]]:
     """Return the experiments that can run here, in groups that race."""
     found: dict[object, list[Experiment]] = {}
     for one in can_run([*experiments]):
-        found.setdefault(_place(one), []).append(one)
+        found.setdefault(_place(one, aim), []).append(one)
     return [*found.values()]
 
 
@@ -105,16 +114,32 @@ def most_runs(group: Sequence[Experiment]) -> int:
     return sum(most_repeats(one) for one in group)
 
 
+def fewest_runs(group: Sequence[Experiment]) -> int:
+    """Return the fewest runs that a race makes, with all repeats of its winner."""
+    repeats = max(one.repeats for one in group)
+    if len(group) == 1:
+        return repeats
+    return len(group) + min(Rules().second, len(group)) + max(0, repeats - 2)
+
+
 def most_repeats(one: Experiment) -> int:
     """Return the mean number of runs of an experiment that a race may make at most."""
     return max(LEAST_REPEATS, one.most_repeats)
 
 
-def _place(one: Experiment) -> object:
+def _place(one: Experiment, aim: Aim) -> object:
     """Return the values that are the same for all experiments of a place."""
     work = tuple(one.arguments.get(name) for name in WORK) if one.trainer == OPERATORS else ()
     data = one.data and (one.data.source, one.data.split)
-    return one.scenario, one.model, one.device, one.trainer, one.num_gpus, one.num_nodes, data, work
+    sizes = () if aim.is_over_gpus else (one.num_gpus, one.num_nodes)
+    return one.scenario, one.model, one.device, one.trainer, sizes, data, work
+
+
+def _cost(one: Experiment, aim: Aim) -> int:
+    """Return how many times the price an experiment costs per hour, if its cost decides."""
+    if aim.objective is not Objective.COST:
+        return 1
+    return one.num_nodes if aim.per is Per.NODE_HOUR else one.num_gpus
 
 
 def _ended(store: Store, experiment: Experiment) -> list[RunRecord | None]:
@@ -146,8 +171,8 @@ def _speed(records: Iterable[Records]) -> str:
     return max(SPEEDS, key=lambda name: (counts[name], -SPEEDS.index(name)))
 
 
-def _value(record: RunRecord | None, name: str) -> float | NoSpeed:
-    """Return the logarithm of a run's speed, or the reason why it has no speed that counts."""
+def _value(record: RunRecord | None, name: str, *, cost: int) -> float | NoSpeed:
+    """Return the logarithm of a run's number, the higher the better, or the reason why it has none that counts."""
     if record is None or record.status is not Status.OK:
         return NoSpeed.NO_MEMORY if record is not None and record.kind in _NO_MEMORY else NoSpeed.FAILED
     if any(raises_doubt(caveat) for caveat in record.warnings):
@@ -155,4 +180,4 @@ def _value(record: RunRecord | None, name: str) -> float | NoSpeed:
     value = next((one.value for one in record.measurements if one.name == name), None)
     if not isinstance(value, (int, float)) or not value > 0:
         return NoSpeed.MISSING
-    return -math.log(value) if name == CALL_TIME else math.log(value)
+    return (-math.log(value) if name in LOWER_IS_BETTER else math.log(value)) - math.log(cost)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from orchestrator.campaign.loop import Summary
 from orchestrator.campaign.race import as_json, view
-from orchestrator.campaign.race.limits import NO_LIMITS, Limits
+from orchestrator.campaign.race.aim import SPEED, Aim
 from orchestrator.campaign.race.places import Place, places
 from orchestrator.records import Experiment
 from orchestrator.results.store import Store
@@ -22,7 +22,7 @@ def tune(
     store: Store,
     run: CarryOut,
     say: Callable[[str], None],
-    limits: Limits = NO_LIMITS,
+    aim: Aim = SPEED,
     retries: bool = False,
 ) -> Summary:
     """Carry out the races. Then carry out all repeats of each winner, because its mean in the race is biased upwards.
@@ -30,10 +30,10 @@ def tune(
     Return the summary of the last runs. With `retries`, first let `run` try earlier runs again. The races stop if a run of a round
     does not end, for example because it was cancelled. The same command then goes on.
     """
-    races = _look(experiments, store, limits)
+    races = _look(experiments, store, aim)
     if retries and (earlier := [one for one in _with_repeats(experiments, races) if _runs(races).get(one.id)]):
         run(earlier)
-        races = _look(experiments, store, limits)
+        races = _look(experiments, store, aim)
     for sentence in view.before(races):
         say(sentence)
     while due := {name for place in races for name in place.state.due}:
@@ -41,19 +41,19 @@ def tune(
             say(sentence)
         before = _runs(races)
         summary = run([one for one in _with_repeats(experiments, races, more=due) if one.id in due])
-        races = _look(experiments, store, limits)
+        races = _look(experiments, store, aim)
         if any(_runs(races)[name] <= before[name] for name in due):
             return summary
     winners = {place.winner for place in races}
     both = zip(experiments, _with_repeats(experiments, races), strict=True)
     summary = run([_with_all_repeats(one, raced) if one.id in winners else raced for one, raced in both])
-    _look(experiments, store, limits)
+    _look(experiments, store, aim)
     return summary
 
 
-def _look(experiments: Sequence[Experiment], store: Store, limits: Limits) -> list[Place]:
+def _look(experiments: Sequence[Experiment], store: Store, aim: Aim) -> list[Place]:
     """Return the races now. Keep them in the results folder, for the report."""
-    races = [*places(experiments, store, limits)]
+    races = [*places(experiments, store, aim)]
     as_json.keep(races, store)
     return races
 

@@ -8,18 +8,20 @@ from statistics import fmean
 
 from rich.table import Table
 
-from orchestrator.campaign.race.places import LEAST_REPEATS, Place, most_runs
+from orchestrator.campaign.race.objective import Objective
+from orchestrator.campaign.race.places import LEAST_REPEATS, Place, fewest_runs, most_runs
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.intervals.race import NoSpeed, Race
 from orchestrator.measure.metrics.metric import Show
 from orchestrator.measure.metrics.shown import text
-from orchestrator.records import Device
+from orchestrator.records import Device, Experiment
 from orchestrator.records.labels import assignments, distinguishing
 from orchestrator.trainers.external.operators import NAME as OPERATORS
 
 _MOST_LINES, _MOST_NAMES = 40, 6
 # The interval of a speed that was not dropped has this number of standard errors on each side.
 ERRORS = 2.0
+_PER_TOKEN = {Objective.COST: "money", Objective.ENERGY: "energy"}
 _NO_SPEED = {
     NoSpeed.NO_MEMORY: "out of memory",
     NoSpeed.OVER_LIMIT: "over the limit",
@@ -38,6 +40,14 @@ def before(races: Sequence[Place]) -> Iterator[str]:
     by_default = f" (with at least {LEAST_REPEATS} runs of each)" if grid < most else ""
     where = f"{experiments} race" if len(races) == 1 else f"{experiments} in {counted(len(races), 'race')}"
     yield f"{where}: at most {counted(most, 'run')}, as many as the full grid{by_default}"
+
+
+def bounds(groups: Sequence[Sequence[Experiment]]) -> str:
+    """Return a line that says how many runs the races make. The fewest are made if the second round decides."""
+    least = sum(fewest_runs(group) for group in groups)
+    most, grid = sum(map(most_runs, groups)), sum(one.most_repeats for group in groups for one in group)
+    makes = "which makes" if len(groups) == 1 else "which make"
+    return f"tunebench tune: {counted(len(groups), 'race')}, {makes} {least} to {counted(most, 'run')}; the full grid has {grid}."
 
 
 def of_round(races: Sequence[Place]) -> Iterator[str]:
@@ -73,6 +83,7 @@ class Names:
         self._axes = distinguishing(every)
         self._experiments = {one.id: one for one in every}
         self._common = {place.first.id: self._same_in(place) for place in races}
+        self._mixed = {place.first.id for place in races if len({_size(one) for one in place.experiments}) > 1}
         self._of_place = {one.id: place.first.id for place in races for one in place.experiments}
 
     def place(self, place: Place) -> str:
@@ -83,9 +94,8 @@ class Names:
         common = [
             assignments(first, [name]) for name in self._common[first.id] if not (operator and name == "operator")
         ]
-        on_cpu = first.device is Device.CPU
-        processes = counted(first.num_gpus, *(("process", "processes") if on_cpu else ("GPU", "GPUs")))
-        return f"{first.scenario}: {', '.join(filter(None, [*model, *operator, *common, processes]))}"
+        sizes = [] if self._differ_in_size(place) else [_size(first)]
+        return ": ".join(filter(None, [first.scenario, ", ".join(filter(None, [*model, *operator, *common, *sizes]))]))
 
     def of(self, name: str) -> str:
         """Return the name of an experiment in its race."""
@@ -93,7 +103,11 @@ class Names:
         axes = [axis for axis in self._axes[one.scenario] if axis not in self._common[self._of_place[name]]]
         framework = one.framework.name if one.framework else ""
         environment = one.environment.name if one.environment else ""
-        return one_line(" ".join(filter(None, (framework, environment, assignments(one, axes))))) or one.scenario
+        size = f"on {_size(one)}" if self._of_place[name] in self._mixed else ""
+        return one_line(" ".join(filter(None, (framework, environment, assignments(one, axes), size)))) or one.scenario
+
+    def _differ_in_size(self, place: Place) -> bool:
+        return place.first.id in self._mixed
 
     def _same_in(self, place: Place) -> list[str]:
         axes = sorted(self._axes[place.first.scenario])
@@ -102,6 +116,29 @@ class Names:
             for name in axes
             if len(place.experiments) > 1 and len({str(one.arguments.get(name)) for one in place.experiments}) == 1
         ]
+
+
+def answers(races: Sequence[Place], objective: Objective) -> Iterator[str]:
+    """Yield a sentence that names the winner by cost or by energy, for each race that is over. The report names the fastest."""
+    names, word = Names(races), _PER_TOKEN.get(objective)
+    for place in races if word else ():
+        known = [name for name in in_order(place.state) if relative(place, name) is not None]
+        if place.state.due or not known:
+            continue
+        leader, *others = known
+        following = ""
+        if others:
+            share, tied = relative(place, others[0]) or 1.0, others[0] in place.state.racing
+            more = f"needs {100 * (1 / share - 1):.1f} % more" + (", not a clear difference" if tied else "")
+            following = f"; {names.of(others[0])}, the next, {more}"
+        yield one_line(
+            f"{names.place(place)}: {names.of(leader)} needs the least {word} per token{following}.", longest=400
+        )
+
+
+def _size(one: Experiment) -> str:
+    words = ("process", "processes") if one.device is Device.CPU else ("GPU", "GPUs")
+    return counted(one.num_gpus, *words) + (f" on {one.num_nodes} nodes" if one.num_nodes > 1 else "")
 
 
 def _table(place: Place, names: Names) -> Table:

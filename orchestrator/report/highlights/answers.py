@@ -129,6 +129,7 @@ def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[
     )
     names = {row: known.names.configuration(row, work=work) for row in values}
     text, best = _text(known, against, values, trusted, names)
+    text += _faster_in_doubt(known, ordered, trusted, names) if len(trusted) > 1 else ""
     shown = ordered[:MOST_ROWS]
     return Answer(
         place=known.names.where(rows[0], work=work),
@@ -158,6 +159,8 @@ def _text(
     name = names[best]
     if not others:
         left_out = [row for row in values if row != best]
+        if not left_out:
+            return f"no answer: only {name} has this speed", None
         why = dict.fromkeys(doubt.kind.value for row in left_out for doubt in known.doubts[row])
         doubted = listed([names[row] for row in left_out], most=2)
         return (
@@ -184,7 +187,18 @@ def _text(
         memory = _memory(behind) if behind is not None and behind.base == best else ""
         return f"{fastest}; {follower}, the next, is {change(other)}{memory}", best
     gain = f"{change(pair.speed.ratio)} than {names[pair.base]}"
-    return f"{fastest}, {gain}{_memory(pair)}", best
+    following = f"; {follower}, the next, is {change(other)}" if pair.base != second else ""
+    return f"{fastest}, {gain}{_memory(pair)}{following}", best
+
+
+def _faster_in_doubt(known: Known, ordered: Sequence[int], trusted: Sequence[int], names: Mapping[int, str]) -> str:
+    """Return words about the rows whose speeds are higher than the fastest that counts, but in doubt."""
+    faster = ordered[: ordered.index(trusted[0])]
+    if not faster:
+        return ""
+    why = dict.fromkeys(doubt.kind.value for row in faster for doubt in known.doubts[row])
+    were = "was" if len(faster) == 1 else "were"
+    return f"; {listed([names[row] for row in faster], most=2)} {were} faster, but in doubt ({', '.join(why)})"
 
 
 def _memory(pair: Pair) -> str:

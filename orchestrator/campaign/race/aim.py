@@ -1,4 +1,7 @@
-"""The limits of a race (`tunebench tune --limit`): an experiment whose run is over a limit leaves. Pure."""
+"""The aim of a race: its objective, and its limits (`tunebench tune --objective --limit`). Pure.
+
+An experiment whose run is over a limit leaves.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,41 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.campaign.race.objective import Objective
 from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import one_line
 from orchestrator.measure.intervals.race import NoSpeed
 from orchestrator.plan.forecast.memory_fit import parse_memory
-from orchestrator.records import Experiment, RunRecord, Status
+from orchestrator.records import Device, Experiment, RunRecord, Status
+from orchestrator.records.price import Per, Price
 from orchestrator.results.table.baseline import MEMORIES
 from orchestrator.trainers import TRAINERS
 from orchestrator.trainers.instrumented import InstrumentedTrainer
 
+NVML = "nvml"
 _LOSS = "train_loss"
 _SHARE = re.compile(r"\+(?P<percent>\d{1,4}(\.\d{1,6})?)%", re.ASCII)
 _ALLOWED = "write memory=80GiB, or loss=+1%"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """`memory_bytes` is the most memory that a run may need on a device, and None means no limit.
+class Aim:
+    """The objective and the limits of a race. `per` is the hour of the price, for the objective `cost`.
+
+    `memory_bytes` is the most memory that a run may need on a device, and None means no limit.
 
     `loss` is how far a run's loss may be above the lowest loss of the race, as a share of the lowest.
     """
 
+    objective: Objective = Objective.SPEED
+    per: Per = Per.GPU_HOUR
     memory_bytes: float | None = None
     loss: float | None = None
+
+    @property
+    def is_over_gpus(self) -> bool:
+        """Whether experiments on different numbers of GPUs race against each other."""
+        return self.objective is not Objective.SPEED
 
     def exceeded(self, records: Mapping[str, Sequence[RunRecord | None]]) -> dict[tuple[str, int], NoSpeed]:
         """Return NoSpeed.OVER_LIMIT for each run (id, place in its sequence) over a limit."""
@@ -50,13 +65,15 @@ class Limits:
         return found
 
 
-NO_LIMITS = Limits()
+SPEED = Aim()
 
 
-def limits_of(words: Iterable[str]) -> Limits:
-    """Return the limits that `--limit` names. Raise SelectionError for other words."""
+def aim_of(objective: Objective, limits: Iterable[str], price: Price | None) -> Aim:
+    """Return the aim that `--objective` and `--limit` name. Raise SelectionError for other limits, and for a missing price."""
+    if objective is Objective.COST and price is None:
+        raise SelectionError(f"--objective {objective} needs a price; add one, such as --price 2.50USD/GPUh")
     memory, loss = None, None
-    for word in words:
+    for word in limits:
         name, is_written, value = word.partition("=")
         if name == "memory" and is_written:
             memory = float(parse_memory(value, option="--limit memory"))
@@ -64,20 +81,30 @@ def limits_of(words: Iterable[str]) -> Limits:
             loss = float(match["percent"]) / 100
         else:
             raise SelectionError(f"--limit {one_line(word, longest=40)!r} is invalid; {_ALLOWED}")
-    return Limits(memory_bytes=memory, loss=loss)
+    per = price.per if price else Per.GPU_HOUR
+    return Aim(objective=objective, per=per, memory_bytes=memory, loss=loss)
 
 
-def refuse_unmeasured(limits: Limits, experiments: Iterable[Experiment]) -> None:
-    """Raise SelectionError if an experiment has a limit of memory, and no monitor that measures memory."""
-    unmeasured = next((one for one in experiments if not one.monitors and _needs_monitor(one)), None)
-    if limits.memory_bytes is not None and unmeasured is not None:
+def refuse_unmeasured(aim: Aim, experiments: Sequence[Experiment]) -> None:
+    """Raise SelectionError if no monitor of an experiment measures what decides the race."""
+    trainings = [one for one in experiments if isinstance(TRAINERS.get(one.trainer), InstrumentedTrainer)]
+    for one in trainings if aim.memory_bytes is not None else ():
+        if not one.monitors:
+            raise SelectionError(
+                f"--limit memory: nothing measures the memory of scenario {one.scenario!r}; add --memory huggingface"
+            )
+    for one in trainings if aim.objective is Objective.ENERGY else ():
+        if NVML not in one.monitors:
+            raise SelectionError(
+                f"--objective energy: nothing measures the energy of scenario {one.scenario!r}; add --memory all, or "
+                "monitors: [nvml]"
+            )
+    on_cpu = next((one for one in experiments if one.device is Device.CPU), None)
+    if aim.objective is Objective.COST and aim.per is Per.GPU_HOUR and on_cpu is not None:
         raise SelectionError(
-            f"--limit memory: nothing measures the memory of scenario {unmeasured.scenario!r}; add --memory huggingface"
+            f"--objective cost: scenario {on_cpu.scenario!r} uses no GPU, so a price per GPU-hour gives it no cost; write a price "
+            "per node-hour, such as --price 20USD/nodeh"
         )
-
-
-def _needs_monitor(one: Experiment) -> bool:
-    return isinstance(TRAINERS.get(one.trainer), InstrumentedTrainer)
 
 
 def _number(record: RunRecord | None, names: Sequence[str]) -> float | None:
