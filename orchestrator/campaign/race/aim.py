@@ -42,7 +42,7 @@ class Aim:
 
     @property
     def is_over_gpus(self) -> bool:
-        """Whether experiments on different numbers of GPUs race against each other."""
+        """True if experiments on different numbers of GPUs race against each other."""
         return self.objective is not Objective.SPEED
 
     def exceeded(self, records: Mapping[str, Sequence[RunRecord | None]]) -> dict[tuple[str, int], NoSpeed]:
