@@ -214,6 +214,12 @@ def test_a_value_is_known_in_every_encoding(name: str, value: str) -> None:
     """Also inside a longer text that was encoded as a whole, at any offset."""
     written = {
         "JSON in JSON": json.dumps(json.dumps({"k": value})),
+        "JSON of PHP": json.dumps(value).replace("/", "\\/"),
+        "JSON of PHP in JSON": json.dumps(json.dumps(value).replace("/", "\\/")),
+        "JSON of PHP, twice": json.dumps(json.dumps(value).replace("/", "\\/")).replace("/", "\\/"),
+        "JSON for HTML": json.dumps(value).replace("/", "\\u002f").replace("<", "\\u003C"),
+        "JSON with escapes only": "".join(f"\\u{ord(character):04x}" for character in value),
+        "HTML with numbers only": "".join(f"&#{ord(character)};" for character in value),
         "HTML": html.escape(value),
         "CSV": value.replace('"', '""'),
         "a form": quote_plus(value),
@@ -225,6 +231,8 @@ def test_a_value_is_known_in_every_encoding(name: str, value: str) -> None:
         **{f"base64 after {before}": b64encode(b"user:"[:before] + value.encode()).decode() for before in range(5)},
         "base64 for URLs": urlsafe_b64encode(value.encode()).decode(),
     }
+    if value.isascii():
+        written["URL with codes only"] = "".join(f"%{byte:02X}" for byte in value.encode())
     for kind, text in written.items():
         masked = redact(f"<{text}>", {name: value})
         assert MASK in masked and len(masked) < 25, (kind, masked)
@@ -394,6 +402,8 @@ _HIDES = {
     "JSON in HTML in HTML": f"&amp;quot;token&amp;quot;: &amp;quot;{HUNTER}&amp;quot;",
     "JSON for HTML": f"\\u0022token\\u0022: \\u0022{HUNTER}\\u0022",
     "a token in JSON with escapes": "hf_0123\\u0034\\u003556789abcdef0123",
+    "an address in JSON of PHP": f"https:\\/\\/me:{HUNTER}@host\\/x",
+    "an address in JSON of PHP in JSON": f"https:\\\\/\\\\/me:{HUNTER}@host\\\\/x",
     "an address in a URL": f"?next=https%3A%2F%2Fme%3A{HUNTER}%40host%2Fx",
 }
 
@@ -420,10 +430,11 @@ def test_what_is_no_secret_stays_also_when_it_is_coloured_or_encoded(text: str) 
 @given(
     st.lists(
         st.sampled_from(
-            ["hub_token", ": ", '"', "\\", "%22", "%253A", "&quot;", "\x1b[0m", "\\u0022", HUNTER, "hf_", HEX]
+            ["hub_token", ": ", '"', "\\", "/", "%22", "%253A", "&quot;", "\x1b[0m", "\\u0022", HUNTER, "hf_", HEX]
         )
     )
 )
 def test_coloured_and_encoded_json_is_json_still(pieces: list[str]) -> None:
     for text in (json.dumps({"a": "".join(pieces)}), json.dumps(["".join(pieces), json.dumps("".join(pieces))])):
         json.loads(redact(text, {}))
+        json.loads(redact(text.replace("/", "\\/"), {"MY_TOKEN": '/\\x2"%22/'}))

@@ -7,7 +7,8 @@
 
 Secrets stay in the environment of the person who runs the benchmark: the runs inherit them.
 
-A text with colours, or in the notation of URLs, HTML or JSON, is also searched as the plain text that it represents (`decoded`).
+A text with colours, or in the notation of URLs, HTML or JSON, is also searched as the plain text that it represents (`decoded`),
+for all three.
 
 These secrets are not found:
 
@@ -80,8 +81,8 @@ _REPLACED = re.compile(r"\$[\w{(]|`|\{\{")
 # a list or a regular expression, or words without digits.
 _OF_CODE = re.compile(r"[(\[{$`]")
 _CALL, _WORDS = re.compile(r"[\w.]*[(\[]"), re.compile(r"(?:[^\W\d]|[.|+=])+")
-# Every form and every name of a secret has a letter, except a password in a URL. Long rows of numbers have neither.
-_MAY_HAVE_NAMES = re.compile("[A-Za-z]|://")
+# Every form, name and encoding of a secret has a letter, except a password or codes in a URL, and HTML. Numbers have none.
+_MAY_HAVE_NAMES = re.compile("[A-Za-z]|://|&#|%[2-7]")
 _NO_VALUES = frozenset(
     (
         *("none", "null", "true", "false", "string", "optional", "invalid", "missing", "expired"),
@@ -180,12 +181,14 @@ def secrets(text: str, environ: Mapping[str, str] = os.environ, *, stored: bool 
 
 
 def _found(text: str, environ: Mapping[str, str], *, stored: bool = False) -> Iterator[Secret]:
-    yield from by_value(text, secret_variables(environ))
+    variables = secret_variables(environ)
+    yield from by_value(text, variables)
     if not _MAY_HAVE_NAMES.search(text):
         return
     yield from _by_look(text, environ, quoted=stored)
     for rounds in decoded.views(text):
-        for secret in _by_look(rounds[-1].text, environ, quoted=stored):
+        view = rounds[-1].text
+        for secret in (*by_value(view, variables), *_by_look(view, environ, quoted=stored)):
             for once in reversed(rounds):
                 secret = once.original(secret)
             yield secret

@@ -21,7 +21,7 @@ _SIGNS = ("\x1b", "\\", "%", "&")  # a text of ASCII without any of them has not
 _HIDDEN = re.compile(
     rf"{_ESCAPE}\[[0-?]{{0,32}}[ -/]{{0,4}}[@-~]|[\u00ad\u200b-\u200f\u2060\ufeff]"
     r"|%(?P<url>[2-7][0-9A-Fa-f])|(?<=%[0-9A-Fa-f]{2})(?P<space>\+)"
-    r"|\\+(?:u00|x)(?P<json>[2-7][0-9A-Fa-f])"
+    r"|\\+(?:u00|x)(?P<json>[2-7][0-9A-Fa-f])|\\+(?P<slash>/)"
     r"|&(?P<html>quot|apos|amp|lt|gt|#0{0,3}\d{2,3}|#[xX]0{0,3}[2-7][0-9A-Fa-f]);"
 )
 
@@ -35,9 +35,9 @@ class Decoded:
     spans: list[tuple[int, int, int]]
 
     def original(self, secret: Secret) -> Secret:
-        """Return the secret with its place in the original text."""
+        """Return the secret with its place in the original text. There it is encoded, so it is not the value of a variable."""
         start, end = self._span(secret.start)[0], self._span(secret.end - 1)[1]
-        return replace(secret, start=start, end=end)
+        return replace(secret, start=start, end=end, variable=None)
 
     def _span(self, at: int) -> tuple[int, int]:
         """Return the start and the end, in the original text, of the character at a position of the decoded text."""
@@ -78,8 +78,8 @@ def _decoded(text: str) -> Decoded | None:
 
 def _character(match: re.Match[str]) -> str:
     """Return the character that was encoded; an empty text for a colour or an invisible character."""
-    if match["space"]:
-        return " "
+    if match["space"] or match["slash"]:
+        return " " if match["space"] else "/"
     if match["html"]:
         return html.unescape(match[0])
     digits = match["url"] or match["json"]

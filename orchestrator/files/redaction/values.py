@@ -133,7 +133,9 @@ def _written(value: str) -> frozenset[str]:
 
 
 def _in_json(text: str) -> set[str]:
-    return {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+    """Return the text as JSON writes it. Some programs, such as PHP, also write a backslash before each slash."""
+    forms = {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+    return forms | {form.replace("/", "\\/") for form in forms}
 
 
 def _encoded(text: str) -> set[str]:
