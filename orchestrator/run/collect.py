@@ -6,6 +6,7 @@ error, only the numbers of this monitor are lost. `run_one` catches the error of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -118,11 +119,13 @@ def _broken_limit(
     Return None if all numbers are possible.
     """
     reported = experiment.custom.metrics if experiment.custom else ()
+    # A custom command may compute anywhere.
+    cores = os.cpu_count() if experiment.device is Device.CPU and not experiment.custom else None
     for number in (*own, *reading.measurements):
         if isinstance(number.value, int | float) and number.name in metrics.METRICS:
             known, may_be_0 = metrics.METRICS[number.name], number.name not in reported
             limit = limits.broken_limit(
-                known, number.value, wall_s=wall_s, devices=experiment.num_gpus, may_be_0=may_be_0
+                known, number.value, wall_s=wall_s, devices=experiment.num_gpus, cores=cores, may_be_0=may_be_0
             )
             if limit is not None:
                 return f"{number.name} is {number.value:.6g}, and {limit}"

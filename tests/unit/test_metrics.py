@@ -72,6 +72,15 @@ def test_every_speed_amount_and_memory_has_an_upper_limit(name: str) -> None:
         assert broken_limit(METRICS[name], 1e18, wall_s=4.0)
 
 
+@pytest.mark.parametrize(("name", "possible"), [("operator_bytes_per_s", 2e12), ("operator_tflops_per_s", 20)])
+def test_the_cores_of_a_cpu_limit_its_speed(name: str, possible: float) -> None:
+    """A core with a matrix unit makes 2,048 operations per cycle, and its first cache moves 192 bytes."""
+    assert broken_limit(METRICS[name], possible, wall_s=4.0, cores=2) is None
+    assert "because 2 cores cannot reach more" in str(broken_limit(METRICS[name], 2 * possible, wall_s=4.0, cores=2))
+    assert broken_limit(METRICS[name], 2 * possible, wall_s=4.0, cores=4) is None
+    assert broken_limit(METRICS[name], 2 * possible, wall_s=4.0) is None, "a GPU"
+
+
 def test_limits_grow_with_devices_and_time() -> None:
     of_all, of_one, count = (METRICS[name] for name in ("tokens_per_s", "tokens_per_s_per_gpu", "tokens_processed"))
     assert broken_limit(of_all, 3e10, wall_s=4.0, devices=4) is None

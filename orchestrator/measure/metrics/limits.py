@@ -24,6 +24,9 @@ _MOST_PER_S = {
     **dict.fromkeys(("tokens/s per device", "tokens/s, all devices", "tokens, all devices"), 1e10),
     **dict.fromkeys(("samples/s, all devices", "samples, all devices", "pairs/s, all devices"), 1e10),
 }
+# The most that one core of a CPU does per second, at 6 GHz. Per cycle, its matrix unit (AMX) makes 2,048 operations, and it reads
+# two vectors of 64 bytes from its first cache and writes one.
+_MOST_PER_S_AND_CORE = {"TFLOP/s per device": 2048 * 6e9 / 1e12, "bytes/s per device": 192 * 6e9}
 # The most memory that one process can use. The processors of today address it with at most 52 bits.
 _MOST_MEMORY = {"bytes": 2.0**52, "MiB": 2.0**32}
 # Values of a GPU that cannot be 0, and memory that one GPU must have.
@@ -38,12 +41,18 @@ LATE_S, LATE_SHARE = 5.0, 0.01
 
 
 def broken_limit(
-    metric: Metric, value: float, *, wall_s: float | None, devices: int = 1, may_be_0: bool = False
+    metric: Metric,
+    value: float,
+    *,
+    wall_s: float | None,
+    devices: int = 1,
+    cores: int | None = None,
+    may_be_0: bool = False,
 ) -> str | None:
     """Return the limit that a value of this metric breaks, as "must be …"; None if the value keeps all limits.
 
-    The run had `devices` devices and took `wall_s` seconds. `may_be_0` also allows 0 for a metric that cannot be 0: a Trainer
-    writes 0 for a speed that it does not know.
+    The run had `devices` devices and took `wall_s` seconds. If a device is a CPU, it has at most `cores` cores. `may_be_0` also
+    allows 0 for a metric that cannot be 0: a Trainer writes 0 for a speed that it does not know.
     """
     if metric.unit is None or metric.unit in _SIGNED_UNITS or metric.name in _SIGNED or metric.name.endswith(_CHANGE):
         return None
@@ -56,6 +65,11 @@ def broken_limit(
     most = _most(metric.unit, wall_s=wall_s, devices=devices)
     if most is not None and value > most:
         return f"must be at most {most:.3g}, because {counted(devices, 'device')} cannot reach more"
+    if cores is not None and metric.unit in _MOST_PER_S_AND_CORE:
+        most = _MOST_PER_S_AND_CORE[metric.unit] * cores
+        return (
+            f"must be at most {most:.3g}, because {counted(cores, 'core')} cannot reach more" if value > most else None
+        )
     return None
 
 
