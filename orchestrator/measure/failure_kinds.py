@@ -216,9 +216,9 @@ _TABLE = (
     ),
     FailureKind(
         word="function_failed",
-        meaning="A function of the user that trainer `operators` measured raised an exception.",
+        meaning="A function that trainer `operators` measured raised an exception, remembers results, or returns wrong ones.",
         pattern=r"^FunctionError\b",
-        hint="stderr.log in the run's folder has the traceback; `bash command.sh` in it repeats the run",
+        hint="stderr.log in the run's folder has the traceback of an exception; `bash command.sh` in it repeats the run",
     ),
     FailureKind(
         word="nan_loss",

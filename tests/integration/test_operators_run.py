@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,12 +67,17 @@ def test_a_function_next_to_the_scenario_file_is_found(tmp_path: Path) -> None:
         ),
         (
             "fast:own",
+            "def own(x, weight):\n    return (x @ weight.T).expand(3, 8, 16)\n",
+            "number 1 of its results and gradients has the shape [3, 8, 16], and that of the plain function has [8, 16].",
+        ),
+        (
+            "fast:own",
             "def own(x, weight):\n    retrun x\n",
             "SyntaxError: invalid syntax (fast.py, line 2) ({folder}/fast.py:2)",
         ),
     ],
 )
-def test_an_exception_of_the_user_s_function_is_named_with_its_line(
+def test_an_exception_or_a_wrong_result_of_the_user_s_function_is_named(
     tmp_path: Path, implementation: str, code: str, cause: str
 ) -> None:
     _, record = carried_out(tmp_path, in_folder(tmp_path, implementation, code))
@@ -102,3 +108,21 @@ def test_two_processes_reduce_together(tmp_path: Path) -> None:
     assert found["operator_bytes_per_s"] == pytest.approx(4 * 4096 / found["call_time_s"]), (
         "each of two sends all bytes once"
     )
+
+
+TELLS_LESS = """
+import timing
+def total(call, *, least_s):
+    return {"call_time_s": 1e-7, "call_time_iqr_s": 0.0, "blocks": 1, "calls": 1}
+timing.total = total
+def own(x, weight):
+    return x @ weight.T
+"""
+
+
+def test_a_speed_that_the_cores_cannot_reach_makes_the_run_invalid(tmp_path: Path) -> None:
+    one = in_folder(tmp_path, "fast:own", TELLS_LESS)
+    one = replace(one, arguments={**one.arguments, "shape": "256x1024x1024"})
+    _, record = carried_out(tmp_path, one)
+    assert (record.status, record.kind) == (Status.INVALID, "impossible"), record.cause
+    assert str(record.cause).startswith("operator_tflops_per_s is ") and "cores cannot reach more" in str(record.cause)

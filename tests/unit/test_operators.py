@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from orchestrator.trainers.external import operators as trainer
 
 torch = pytest.importorskip("torch")
 program = pytest.importorskip("operators")
+accuracy = pytest.importorskip("accuracy")
 shipped = pytest.importorskip("shipped")
 
 SHAPES = {
@@ -88,14 +91,109 @@ def test_a_nan_is_a_wrong_result_and_not_an_exact_one(
 ) -> None:
     (tmp_path / "nans.py").write_text(NAN_GRADIENTS)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(program.ArgumentError, match="has a NaN or an infinite number"):
+    with pytest.raises(accuracy.WrongResult, match="has a NaN or an infinite number"):
         measured(*words_of("linear"), "--direction", direction, "--implementation", f"nans:{name}")
 
 
 def test_what_is_wrong_where_zeros_are_right_is_an_error() -> None:
-    accuracy = pytest.importorskip("accuracy")
     assert accuracy._errors(torch.ones(3), torch.zeros(3)) == (1.0, 1.0)
     assert accuracy._errors(torch.zeros(3), torch.zeros(3)) == (0.0, 0.0)
+
+
+WRONG_KINDS = """
+import torch
+def expanded(x, weight):
+    return (x @ weight.T).expand(3, 8, 6)
+def scalar(x, weight):
+    return (x @ weight.T).sum()
+def whole(x, weight):
+    return (x @ weight.T).round().int()
+def complex(x, weight):
+    return (x @ weight.T).to(torch.complex64)
+def nowhere(x, weight):
+    return (x @ weight.T).to("meta")
+def two(x, weight):
+    return x @ weight.T, x @ weight.T
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("expanded", "has the shape [3, 8, 6], and that of the plain function has [8, 6]."),
+        ("scalar", "has the shape [], and that of the plain function has [8, 6]."),
+        ("whole", "has the type torch.int32, and that of the plain function has floating-point numbers."),
+        ("complex", "has the type torch.complex64, and that of the plain function has floating-point numbers."),
+        ("nowhere", "is on the device meta, and that of the plain function is on cpu."),
+        ("two", "it returns 2 tensors and gradients; the plain function has 1."),
+    ],
+)
+def test_a_result_of_another_kind_is_no_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, why: str
+) -> None:
+    """Also if the result has the right numbers when it is broadcast."""
+    (tmp_path / "kinds.py").write_text(WRONG_KINDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(accuracy.WrongResult) as error:
+        measured(*words_of("linear"), "--direction", "forward", "--implementation", f"kinds:{name}")
+    assert str(error.value).endswith(why)
+
+
+REMEMBERS = """
+results = {}
+def remembered(key, x, weight):
+    if key not in results:
+        results[key] = x @ weight.T
+    return results[key]
+def by_version(x, weight):
+    return remembered((x.data_ptr(), x._version), x, weight)
+def by_first_number(x, weight):
+    return remembered((x.data_ptr(), x[0, 0].item()), x, weight)
+def by_address(x, weight):
+    return remembered(x.data_ptr(), x, weight)
+def by_shape(x, weight):
+    return remembered(x.shape, x, weight)
+prepared = {}
+def frozen(x, frozen):
+    if frozen.data_ptr() not in prepared:
+        prepared[frozen.data_ptr()] = frozen.T.contiguous()
+    return x @ prepared[frozen.data_ptr()]
+"""
+
+
+@pytest.fixture
+def remembers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "remembers.py").write_text(REMEMBERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "remembers", raising=False)
+
+
+@pytest.mark.usefixtures("remembers")
+@pytest.mark.parametrize("cache", ["warm", "cold"])
+@pytest.mark.parametrize("name", ["by_version", "by_first_number"])
+def test_a_function_that_remembers_its_results_has_no_speed(name: str, cache: str) -> None:
+    words = ["--operator", "linear", "--shape", "512x1024x512", "--direction", "forward", "--cache", cache]
+    with pytest.raises(accuracy.WrongResult, match=r"it remembers results: a call takes .* ms with new numbers"):
+        measured(*words, "--implementation", f"remembers:{name}")
+
+
+@pytest.mark.usefixtures("remembers")
+@pytest.mark.parametrize("name", ["by_address", "by_shape"])
+def test_a_function_that_returns_results_of_old_numbers_has_an_error(name: str) -> None:
+    words = ["--operator", "linear", "--shape", "8x16x16", "--direction", "forward"]
+    assert measured(*words, "--implementation", f"remembers:{name}")["relative_error"] > 0.5
+
+
+@pytest.mark.usefixtures("remembers")
+def test_a_function_may_prepare_weights_that_a_training_does_not_change() -> None:
+    new_numbers = pytest.importorskip("new_numbers")
+    setting = shipped.Setting(operator="nf4_linear", shapes=((8, 512, 512),))
+    tensors = shipped.tensors(setting, torch.Generator().manual_seed(0))
+    frozen = importlib.import_module("remembers").frozen
+    before = tensors["frozen"].clone()
+    new_numbers.refuse_memory(lambda: frozen(**tensors), tensors)
+    new_numbers.put(tensors, {name: tensor + 1 for name, tensor in tensors.items()})
+    assert torch.equal(before, tensors["frozen"])
 
 
 @pytest.mark.parametrize(("call_s", "calls"), [(1e-6, 100), (0.01, 20), (0.165, 1), (30.0, 1)])

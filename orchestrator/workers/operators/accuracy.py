@@ -5,22 +5,27 @@ Both get the same numbers. So the error has two parts: the rounding of the type,
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import calls
 import torch
 from implementations import Call
-from shipped import ArgumentError, Tensors
+from shipped import Tensors
 
 # The float64 copies of larger tensors would not fit next to them.
 MOST_BYTES = 2**30
 ERRORS = ("max_error", "relative_error")
 
 
+class WrongResult(Exception):
+    """The results of an implementation cannot be those of the operator, in one sentence."""
+
+
 def error(function: Call, reference: Call, tensors: Tensors, *, with_gradients: bool) -> Dict[str, Any]:
     """Return the largest absolute error, and the error relative to the norm of the result. The worst result or gradient counts.
 
-    Raise ArgumentError if a result or gradient has a number that is not finite, or if there are too few or too many.
+    Raise WrongResult if there are too few or too many results or gradients, or if one cannot be right: it has another shape or kind
+    of number than that of the plain function, or a number that is not finite.
     """
     if sum(tensor.nbytes for tensor in tensors.values()) > MOST_BYTES:
         return {"error_missing": "the tensors have more than 1 GiB, too much for copies in float64"}
@@ -28,15 +33,10 @@ def error(function: Call, reference: Call, tensors: Tensors, *, with_gradients: 
     found = _everything(function, tensors, with_gradients=with_gradients)
     right = _everything(reference, exact, with_gradients=with_gradients)
     if len(found) != len(right):
-        raise ArgumentError(
-            f"the implementation returns {len(found)} tensors and gradients; the plain function has {len(right)}."
-        )
-    for number in (place for place in range(len(right)) if right[place].isfinite().all()):
-        if not found[number].isfinite().all():
-            raise ArgumentError(
-                f"number {number + 1} of the implementation's results and gradients has a NaN or an infinite number, "
-                "and that of the plain function has none."
-            )
+        raise WrongResult(f"it returns {len(found)} tensors and gradients; the plain function has {len(right)}.")
+    for place, own in enumerate(found):
+        if why := _why_wrong(own, right[place]):
+            raise WrongResult(f"number {place + 1} of its results and gradients {why}.")
     errors = [_errors(found[place].double(), right[place]) for place in range(len(right))]
     return {"max_error": max(pair[0] for pair in errors), "relative_error": max(pair[1] for pair in errors)}
 
@@ -49,6 +49,19 @@ def _everything(function: Call, tensors: Tensors, *, with_gradients: bool) -> Li
     outputs = calls.results(function(**tensors))
     found = calls.gradients(outputs, tensors) if with_gradients else ()
     return [tensor.detach() for tensor in (*outputs, *found)]
+
+
+def _why_wrong(own: torch.Tensor, plain: torch.Tensor) -> Optional[str]:
+    """Return why one tensor cannot be a result like the plain one, or None. A tensor of another shape could be broadcast."""
+    if own.shape != plain.shape:
+        return f"has the shape {list(own.shape)}, and that of the plain function has {list(plain.shape)}"
+    if own.device != plain.device:
+        return f"is on the device {own.device}, and that of the plain function is on {plain.device}"
+    if not own.is_floating_point():
+        return f"has the type {own.dtype}, and that of the plain function has floating-point numbers"
+    if plain.isfinite().all() and not own.isfinite().all():
+        return "has a NaN or an infinite number, and that of the plain function has none"
+    return None
 
 
 def _errors(found: torch.Tensor, right: torch.Tensor) -> Tuple[float, float]:

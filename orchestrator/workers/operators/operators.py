@@ -1,7 +1,8 @@
 """Measures one operator in one process: `operators.py FILE --operator NAME --shape 8x2048x4096 …`. Rank 0 writes FILE as JSON.
 
 The order is fixed: the work is counted, the first call is timed, which may compile, the error is computed, and memory and time are
-measured. A mistake in the arguments, or an exception of a function of the user, is one sentence on stderr.
+measured. After the timing, the tensors get new numbers, and the error is computed again. A mistake in the arguments, or an
+exception or a wrong result of a function of the user, is one sentence on stderr.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH
 import accuracy
 import calls
 import implementations
+import new_numbers
 import own_function
 import shipped
 import timing
@@ -184,20 +186,33 @@ def measure(given: argparse.Namespace, device: str) -> Dict[str, Any]:
         found |= peak_memory(function, make, direction, device)
     one = make()
     several = [one, *(make() for _ in range(copies_for(given.cache, one, device) - 1))]
-    call = calls.in_turn([calls.one_call(function, tensors, direction) for tensors in several])
+    each = [calls.one_call(function, tensors, direction) for tensors in several]
     together = setting.operator in COLLECTIVES
-    found |= times(call, least_s=given.min_run_time_s, device=device, together=together)
-    if setting.operator not in FORWARD_ONLY:  # a function with a state may become wrong after its first calls
-        again = accuracy.error(function, shipped.function(setting), make(), with_gradients=direction != FORWARD)
-        found |= {name: max(found[name], value) for name, value in again.items() if name in accuracy.ERRORS}
+    found |= times(calls.in_turn(each), least_s=given.min_run_time_s, device=device, together=together)
+    if setting.operator not in FORWARD_ONLY:
+        if direction != BACKWARD:  # its inputs are kept in a graph, so they cannot change
+            new_numbers.refuse_memory(each[0], one)
+        again = _error_with_new_numbers(function, one, setting, direction) if "max_error" in found else {}
+        found |= {name: max(found[name], value) for name, value in again.items()}
     return {**found, "direction": direction, "copies": len(several), **_software()}
 
 
-def _maker(setting: Setting) -> Copies:
+def _error_with_new_numbers(
+    function: implementations.Call, timed: shipped.Tensors, setting: Setting, direction: str
+) -> Dict[str, Any]:
+    """Return the error with other numbers in the tensors that were timed.
+
+    A function with a state may become wrong after its first calls, or may return results of old numbers.
+    """
+    new_numbers.put(timed, _maker(setting, seed=setting.seed + 1)())
+    return accuracy.error(function, shipped.function(setting), timed, with_gradients=direction != FORWARD)
+
+
+def _maker(setting: Setting, *, seed: Optional[int] = None) -> Copies:
     """Return a function that makes the tensors of a call. Each time, it makes the same numbers."""
 
     def make() -> shipped.Tensors:
-        generator = torch.Generator(device=setting.device).manual_seed(setting.seed)
+        generator = torch.Generator(device=setting.device).manual_seed(setting.seed if seed is None else seed)
         return shipped.tensors(setting, generator)
 
     return make
@@ -230,6 +245,8 @@ if __name__ == "__main__":
         main(words)
     except ArgumentError as error:
         sys.exit(f"ArgumentError: {error}")
+    except accuracy.WrongResult as error:
+        sys.exit(f"FunctionError: implementation {words.implementation}: {error}")
     except Exception as error:
         if ":" not in words.implementation:
             raise
