@@ -1,7 +1,8 @@
 """The executor `local` starts a `run-one` process for each job on this machine, one after the other or several at once.
 
 This executor repeats no run. If the iterator is closed, or if `run-one` dies without a record, this executor ends every process
-that has the run's marker. `run-one` reads its GPUs and cores from the run's claim. The executor waits without polling.
+that has the run's marker. `run-one` reads its GPUs and cores from the run's claim. A `run-one` that is stopped (SIGSTOP) cannot
+enforce the run's time limit, so the executor continues it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,6 +40,8 @@ RUN_ONE = (*TUNEBENCH, "run-one")
 _GOODBYE_S = 40.0
 
 _LOOK_AGAIN_S, _PATIENCE = 0.2, 2
+# The pause between two looks for a `run-one` that is stopped. After so many looks in a row that find it stopped, it is killed.
+_LOOK_FOR_STOPPED_S, _MOST_STOPS = 2.0, 15
 # While a larger run waits, this number of smaller runs per GPU of the pool may start before it.
 _PASSES_PER_GPU = 2
 
@@ -154,11 +158,23 @@ def _give_back(pool: Pool, share: Share | None) -> None:
 
 
 def _await_one(running: Sequence[_Run]) -> list[_Run]:
-    """Wait until a run ends. Return every run that has ended."""
+    """Wait until a run ends. Return every run that has ended. Continue each `run-one` that is stopped."""
+    stops: Counter[int] = Counter()
     with selectors.DefaultSelector() as selector:
         for run in running:
             selector.register(run.ended, selectors.EVENT_READ, run)
-        return [key.data for key, _ in selector.select()]
+        while not (ended := selector.select(_LOOK_FOR_STOPPED_S)):
+            for run in running:
+                _continue(run, stops)
+        return [key.data for key, _ in ended]
+
+
+def _continue(run: _Run, stops: Counter[int]) -> None:
+    """Continue a `run-one` that is stopped, or kill it if something stops it again and again."""
+    pid = run.child.pid
+    stops[pid] = stops[pid] + 1 if process.is_stopped(run.child) else 0
+    if stops[pid]:
+        run.child.send_signal(signal.SIGKILL if stops[pid] > _MOST_STOPS else signal.SIGCONT)
 
 
 def _end(run: _Run, stop: StopSignals) -> None:

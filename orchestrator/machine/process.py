@@ -155,10 +155,12 @@ def _wait(
             pauses += [] if deadline is None else [max(0.0, deadline - time.monotonic())]
             selector.select(min((pause for pause in pauses if pause is not None), default=None))
             stop.drain()
+            late = deadline is not None and time.monotonic() >= deadline
             if child.poll() is not None or stop.received is not None:
-                return None
+                # This process may have been stopped (SIGSTOP) for longer than the limit. The child may have ended at any time.
+                return Limit.WALL if late and child.returncode == 0 and stop.received is None else None
             process_tree.collect_adopted([child.pid])
-            if deadline is not None and time.monotonic() >= deadline:
+            if late:
                 return Limit.WALL
             limit = watch.look() if watch else None
             if limit is not None:
@@ -177,6 +179,13 @@ def end_descriptor(child: subprocess.Popen[bytes]) -> int:
 
     threading.Thread(target=report, name="waits for the run", daemon=True).start()
     return ended
+
+
+def is_stopped(child: subprocess.Popen[bytes]) -> bool:
+    """Return whether a child is stopped (SIGSTOP). A child in a debugger does not count, since the debugger will continue it."""
+    with suppress(AttributeError, OSError):  # not every system has this call, and the child may have ended
+        return os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    return False
 
 
 def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | None = None) -> subprocess.Popen[bytes]:

@@ -254,7 +254,7 @@ _TABLE = (
         hint="let the command write into the folder in which it starts; it must not remove or rename {run_dir}",
     ),
     FailureKind(word="launcher", meaning="The run could not be started, or the launcher itself failed."),
-    FailureKind(word="timeout", meaning="The run was ended by `timeout_s`."),
+    FailureKind(word="timeout", meaning="The run took longer than `timeout_s`."),
     FailureKind(
         word="stalled",
         meaning="The run made no step for too long: `startup_timeout_s` or `stall_timeout_s` ended it.",

@@ -108,7 +108,13 @@ def verdict(
 
 def _over_limit(outcome: ProcessOutcome, limit: Limit) -> Verdict:
     if limit is Limit.WALL:
-        cause = f"it was ended after {show('wall_s', outcome.wall_s)} by timeout_s"
+        took = show("wall_s", outcome.wall_s)
+        # A program that exits with 0 may have ended by itself while this process was stopped.
+        cause = (
+            f"it took {took}, longer than timeout_s"
+            if outcome.exit_code == 0
+            else f"it was ended after {took} by timeout_s"
+        )
         return Verdict(status=Status.TIMEOUT, kind="timeout", cause=cause)
     what = "it had made no first step" if limit is Limit.STARTUP else "it made no step any more"
     cause = f"{what}, and was ended after {show('wall_s', outcome.wall_s)} by {limit.value}"
