@@ -19,10 +19,10 @@ _ALWAYS = frozenset(
             "CREDENTIAL",
             "CREDENTIALS",
         ),
-        *("CREDS", "COOKIE", "COOKIES", "WEBHOOK", "WEBHOOKS", "DSN"),
+        *("CREDS", "COOKIE", "COOKIES", "WEBHOOK", "WEBHOOKS", "DSN", "PASSPHRASES", "PASSCODES", "UNSEAL"),
     )
 )
-# These words also count at the end of a longer word: `PGPASSWORD`, `OPENAIAPIKEY`.
+# These words also count at the end of a longer word, and with an S: `PGPASSWORD`, `OPENAIAPIKEY`, `APITOKENS`.
 _JOINED = (
     "PASSWORD",
     "PASSWD",
@@ -33,15 +33,22 @@ _JOINED = (
     "ACCESSTOKEN",
     "ACCESSKEY",
     "SECRETKEY",
+    "PASSWORT",
+    "KENNWORT",
 )
 
-_AT_THE_END = frozenset(("TOKEN", "KEY", "KEYS", "PAT", "AUTHORIZATION", "BEARER", "AUTH", "SSHPASS", "DBPASS"))
+_AT_THE_END = frozenset(
+    ("TOKEN", "KEY", "KEYS", "PAT", "AUTHORIZATION", "BEARER", "AUTH", "SSHPASS", "DBPASS", "JWT", "OTP", "TOTP")
+)
 # These short words count at the end of a name in capitals, or after the name of an account: `smtp_pass`, not `pre_pass`.
-_AFTER_AN_ACCOUNT = frozenset(("PASS", "PW"))
+_IN_CAPITALS = frozenset(("PASS", "PW", "SAS", "SALT", "SIGNATURE"))
+# A PIN counts only if it is the whole name, or after the name of an account: not `I_MPI_PIN`, which binds processes to cores.
+_AFTER_AN_ACCOUNT = frozenset((*_IN_CAPITALS, "PIN"))
 _ACCOUNTS = frozenset(
     (
         *("DB", "DATABASE", "USER", "ADMIN", "ROOT", "LOGIN", "CONFIG", "PROXY", "SSH", "SUDO", "LDAP", "REGISTRY"),
         *("SMTP", "MAIL", "EMAIL", "FTP", "HTTP", "PG", "POSTGRES", "MYSQL", "REDIS", "MONGO", "RABBITMQ", "KEY"),
+        *("ACCOUNT", "CARD", "PKCS11", "HSM", "AMZ", "GOOG", "AZURE"),
     )
 )
 _PLURAL = "TOKENS"
@@ -70,14 +77,17 @@ def is_secret_name(name: str) -> bool:
         return False
     if words[-1] == _PLURAL and _QUALIFIED.intersection(words[:-1]):
         return True
-    if words[-1] in _AFTER_AN_ACCOUNT and (name.isupper() or not _ACCOUNTS.isdisjoint(words[-2:-1])):
+    if words[-1] in _AFTER_AN_ACCOUNT and not _ACCOUNTS.isdisjoint(words[-2:-1]):
+        return True
+    if name.isupper() and (words[-1] in _IN_CAPITALS or words == ["PIN"]):
         return True
     return (
         words[-1] in _AT_THE_END
         or words[-2:] == ["CONNECTION", "STRING"]
+        or words[-3:] == ["ACCESS", "KEY", "ID"]
         or (len(words) > 1 and "PWD" in words)
         or not _ALWAYS.isdisjoint(words)
-        or any(word.endswith(_JOINED) for word in words)
+        or any(word.removesuffix("S").endswith(_JOINED) for word in words)
     )
 
 
