@@ -86,7 +86,7 @@ class Chooser {
     } else if (cost) {
       lines.push(cost);
     }
-    lines.push(`fastest of ${fits.length} that fit${inDoubt ? `; ${inDoubt} in doubt left out` : ""}`);
+    lines.push(`fastest of ${fits.length} that ${this.gib === null ? "ended ok" : "fit"}${inDoubt ? `; ${inDoubt} in doubt left out` : ""}`);
     return lines;
   }
 
