@@ -158,6 +158,14 @@ class AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
+def after_import(name: str, then: Callable[[Any], None]) -> None:
+    """Call `then` with the module `name` as soon as it has been imported. In a warm start, this was before the fork."""
+    if name in sys.modules:
+        then(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, AfterImport(name, then))
+
+
 def main_module(target: list[str], modules_in: str | None) -> tuple[types.ModuleType, Any]:
     """Return two values for the target: its `__main__` module and its code. Set sys.argv and sys.path as Python does."""
     main = types.ModuleType("__main__")
@@ -227,9 +235,9 @@ def on_cpu(module: types.ModuleType) -> None:
 
 def run(target: list[str], folder: str, recorder: Any, modules_in: str | None) -> None:
     """Run the target to its end and write the results. An exception of the target, even SystemExit, is raised again."""
-    sys.meta_path.insert(0, AfterImport("transformers.trainer", recorder.patch))
+    after_import("transformers.trainer", recorder.patch)
     if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes"):
-        sys.meta_path.insert(0, AfterImport("transformers.training_args", on_cpu))
+        after_import("transformers.training_args", on_cpu)
     try:
         main, code = main_module(target, modules_in)
         sys.modules["__main__"] = main
