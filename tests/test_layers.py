@@ -49,7 +49,10 @@ TRAINING = {
 }
 HEAVY = TRAINING | {"pandas", "numpy", "scipy", "plotly", "pynvml", "psutil", "jinja2", "detect_secrets", "requests"}
 # All but the first know only the type of a child's handle.
-KNOW_SUBPROCESS = {"machine.process", "machine.process_tree", "monitors.sampling", "executors.local"}
+KNOW_SUBPROCESS = {
+    *("machine.process", "machine.process.warm", "machine.process_tree"),
+    *("monitors.sampling", "executors.local", "executors.starters"),
+}
 
 
 @cache
@@ -137,7 +140,7 @@ def test_the_training_libraries_are_imported_under_workers_alone() -> None:
 
 def test_workers_are_programs_that_share_no_module_and_nobody_imports_them() -> None:
     files = list(WORKERS.rglob("*.py"))
-    programs = ("instrument", "instrument/model", "operators", "prepare", "screen", "sft", "thunder")
+    programs = ("instrument", "instrument/model", "operators", "prepare", "screen", "sft", "thunder", "warm")
     assert {file.parent for file in files} == {WORKERS / name for name in programs}
     for file in files:
         tops = {room(target) for target in imported(file)}
