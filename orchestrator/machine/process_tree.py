@@ -5,7 +5,7 @@ A process can lose a sign, so there are four signs. A process belongs to the tre
 - the marker in its environment (`TUNEBENCH_RUN`),
 - the session of the process that was started,
 - the control group, if there is one,
-- its descent from this process, if this process adopts orphans, as `run-one` does.
+- its descent from this process, if this process adopts orphans, as `run-one` does. A warm run descends from a keeper instead.
 
 If `run-one` was killed, another process ends its tree. That process does not know the session or the descent. It reads the
 notes of `run-one` instead, and looks for processes that have the run's logs open for writing.
@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.machine import cgroup, process_identity
 from orchestrator.machine.child_environment import MARKER, checked_marker
@@ -43,6 +43,10 @@ _ROUNDS = 20
 # that the tree frees.
 SIDECARS: set[int] = set()
 
+# The keepers of this process's warm runs (`workers/warm/`), with the times when they started. Each adopts the orphans of its
+# run, and ends after the last of them.
+KEEPERS: dict[int, float | None] = {}
+
 _adopting = False
 
 
@@ -55,6 +59,22 @@ class Ended:
 
     count: int
     survivors: tuple[str, ...] = ()
+
+
+class Child(Protocol):
+    """A process that this process started, or a warm starter for it: what is needed of Popen."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def add_keeper(pid: int) -> None:
+    """Count all processes below the keeper `pid` as members of this process's tree."""
+    KEEPERS[pid] = process_identity.start_time(pid)
 
 
 def adopt_orphans() -> None:
@@ -85,7 +105,13 @@ def collect_adopted(own: Iterable[int]) -> None:
 def descendants() -> set[int]:
     """Return the ids of this process's descendants without its sidecars. In `run-one` these are the processes of the run."""
     parents = process_identity.parents()
-    return _descendants(os.getpid(), parents) - _sidecars(parents)
+    return (_descendants(os.getpid(), parents) | _kept(parents)) - _sidecars(parents)
+
+
+def _kept(parents: Mapping[int, int]) -> set[int]:
+    """Return the ids of the processes below the keepers. The id of an ended keeper may belong to another process."""
+    living = [pid for pid, began in KEEPERS.items() if began is not None and process_identity.start_time(pid) == began]
+    return set[int]().union(*(_descendants(pid, parents) for pid in living))
 
 
 def _sidecars(parents: Mapping[int, int]) -> set[int]:
@@ -157,9 +183,7 @@ def _writes(pid: int, files: set[str]) -> bool:
     return False
 
 
-def members(
-    marker: str, root: subprocess.Popen[bytes] | None = None, *, folder: RunFolder | None = None
-) -> list[psutil.Process]:
+def members(marker: str, root: Child | None = None, *, folder: RunFolder | None = None) -> list[psutil.Process]:
     """Return the living processes of a tree, without this process, its ancestors and its sidecars.
 
     Give the run's `folder` only if its `run-one` was killed. Raise ValueError for a marker that no run can have.
@@ -172,6 +196,7 @@ def members(
     group = cgroup.find(marker, noted=process_identity.noted(folder.processes).group if folder else None)
     ids |= group.members() if group else set()
     ids |= _left_behind(folder) if folder else set()
+    ids |= _kept(parents)
     if _adopting:
         ids |= _descendants(os.getpid(), parents)
     elif root is not None and root.returncode is None:
@@ -184,7 +209,7 @@ def members(
     return [process for process in tree if not _gone(process)]
 
 
-def _belongs(pid: int, marker: str, root: subprocess.Popen[bytes] | None) -> bool:
+def _belongs(pid: int, marker: str, root: Child | None) -> bool:
     import psutil
 
     try:
@@ -200,7 +225,7 @@ def _belongs(pid: int, marker: str, root: subprocess.Popen[bytes] | None) -> boo
 def end_tree(
     marker: str,
     *,
-    root: subprocess.Popen[bytes] | None = None,
+    root: Child | None = None,
     hurry: Callable[[], bool] = lambda: False,
     keep_group: bool = False,
     folder: RunFolder | None = None,
@@ -248,7 +273,7 @@ def _name(process: psutil.Process) -> str:
 def end(
     processes: Iterable[psutil.Process],
     *,
-    root: subprocess.Popen[bytes] | None,
+    root: Child | None,
     first: signal.Signals,
     hurry: Callable[[], bool] = lambda: False,
 ) -> None:

@@ -34,6 +34,7 @@ from orchestrator.records.run import (
     Measurement,
     ProcessOutcome,
     RunRecord,
+    Start,
     Status,
 )
 from orchestrator.records.run_folder import RunFolder

@@ -39,6 +39,13 @@ class Limit(StrEnum):
     MEASURED = "measure"
 
 
+class Start(StrEnum):
+    """The way in which a training started: forked by a process that had imported everything (`workers/warm/`), or not."""
+
+    WARM = "warm"
+    COLD = "cold"
+
+
 class JobState(StrEnum):
     """The state of a run, derived from the files of its folder. A run is `SILENT` if its heartbeat file is minutes old."""
 
@@ -96,7 +103,7 @@ class ProcessOutcome:
 
     `pid` is the id of the process that was started. `limit` is the limit that the process tree reached. `survivors` are processes
     that could not be ended. `memory_kills` is the number of processes that the kernel killed because memory ran out. It is 0 if the
-    kernel does not count such processes for this tree.
+    kernel does not count such processes for this tree. `cold_because` says why a run that was to start warm started cold.
     """
 
     exit_code: int | None
@@ -108,6 +115,8 @@ class ProcessOutcome:
     cancelled: bool = False
     survivors: tuple[str, ...] = ()
     memory_kills: int = 0
+    start: Start = Start.COLD
+    cold_because: str | None = None
 
     @property
     def wall_s(self) -> float:

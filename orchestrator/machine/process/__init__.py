@@ -26,8 +26,9 @@ from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.files import writing
 from orchestrator.machine import cgroup, process_tree
 from orchestrator.machine.child_environment import MARKER, applied, checked_marker, child_environment
+from orchestrator.machine.process import warm
 from orchestrator.machine.stop_signals import StopSignals, held_back, interrupted_once
-from orchestrator.records import Command, Limit, ProcessOutcome
+from orchestrator.records import Command, Limit, ProcessOutcome, Start
 
 CAPTURED_BYTES = 16 * 2**20
 # A companion may need some time for its last readings.
@@ -52,23 +53,28 @@ def run(
     before_ending: Callable[[Limit], None] = lambda limit: None,
     group: cgroup.ControlGroup | None = None,
     stop: StopSignals | None = None,
+    starter: warm.Starter | None = None,
 ) -> ProcessOutcome:
     """Run the command until it ends or reaches a limit (`timeout_s`, `watch`), and end every process that it leaves behind.
 
     If this process gets SIGINT or SIGTERM, it ends the tree, and the outcome is `cancelled`. A second signal kills the tree. A
-    caller that must hold back signals before and after this call passes its own `stop`. If the tree reaches a limit,
+    caller that must hold back signals before and after this call passes its own `stop`. A `starter` forks the command's processes
+    if it can, else they start cold. If the tree reaches a limit,
     `before_ending` is called while the tree still lives. The command's files must exist already. Raise LaunchError if the
     command cannot be started.
     """
     marker = checked_marker(command.env.get(MARKER, uuid.uuid4().hex))
     with StopSignals() if stop is None else nullcontext(stop) as held:
-        started_at = time.time()
-        if held.received is not None:
+        started_at, child, cold = time.time(), None, None
+        if held.received is None:
+            child, cold = _start_tree(command, marker, logs=(stdout, stderr), group=group, starter=starter, stop=held)
+        if child is None:
             return ProcessOutcome(
                 exit_code=None, signal=None, started_at=started_at, ended_at=started_at, cancelled=True
             )
-        child = _start_tree(command, marker, stdout=stdout, stderr=stderr, group=group)
         began = time.monotonic()
+        if isinstance(child, warm.WarmChild):
+            started_at = child.started_at  # the imports of a starter may have taken long
         try:
             limit = _wait(child, held, timeout_s=timeout_s, watch=watch)
             took_s = time.monotonic() - began
@@ -77,6 +83,7 @@ def run(
                 before_ending(limit)
         finally:
             memory_kills, survivors = _end(child, marker, hurry=held.hurried, group=group)
+    cold_because = child.cold if isinstance(child, warm.WarmChild) else cold
     code = -signal.SIGKILL if child.returncode is None else child.returncode
     return ProcessOutcome(
         exit_code=code if code >= 0 else None,
@@ -88,29 +95,48 @@ def run(
         cancelled=cancelled,
         survivors=survivors,
         memory_kills=memory_kills,
+        start=Start.COLD if cold_because or not isinstance(child, warm.WarmChild) else Start.WARM,
+        cold_because=cold_because,
     )
 
 
 def _start_tree(
-    command: Command, marker: str, *, stdout: Path, stderr: Path, group: cgroup.ControlGroup | None
-) -> subprocess.Popen[bytes]:
-    with (
-        writing.to_append(stdout) as out,
-        writing.to_append(stderr) as err,
-        group.entered() if group else nullcontext(),
-    ):
-        env = child_environment({**command.env, MARKER: marker})
-        return _start(command.argv, env=env, cwd=command.cwd, stdout=out.fileno(), stderr=err.fileno())
+    command: Command,
+    marker: str,
+    *,
+    logs: tuple[Path, Path],
+    group: cgroup.ControlGroup | None,
+    starter: warm.Starter | None,
+    stop: StopSignals,
+) -> tuple[process_tree.Child | None, str | None]:
+    """Return two values: the tree's first process, and the reason why it started cold although there is a starter.
+
+    The first value is None if a signal came before the starter's answer.
+    """
+    env, cold = child_environment({**command.env, MARKER: marker}), None
+    with writing.to_append(logs[0]) as out, writing.to_append(logs[1]) as err:
+        stdout, stderr = out.fileno(), err.fileno()
+        if starter is not None:
+            child = starter.fork(command, env=env, logs=(stdout, stderr), group=group, stop=stop)
+            if isinstance(child, warm.WarmChild):
+                return child, None
+            cold = child
+            if stop.received is not None:
+                return None, cold
+        with group.entered() if group else nullcontext():
+            return _start(command.argv, env=env, cwd=command.cwd, stdout=stdout, stderr=stderr), cold
 
 
 def _end(
-    child: subprocess.Popen[bytes], marker: str, *, hurry: Callable[[], bool], group: cgroup.ControlGroup | None
+    child: process_tree.Child, marker: str, *, hurry: Callable[[], bool], group: cgroup.ControlGroup | None
 ) -> tuple[int, tuple[str, ...]]:
     """End the tree.
 
     Return two values: how many processes the kernel killed because memory ran out, and the processes that survived.
     """
     ended = process_tree.end_tree(marker, root=child, hurry=hurry, keep_group=True)
+    if isinstance(child, warm.WarmChild):
+        child.close()
     memory_kills = group.memory_kills() if group else 0
     if group:
         group.remove()
@@ -118,14 +144,20 @@ def _end(
 
 
 def _start(
-    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdout: int, stderr: int
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdout: int,
+    stderr: int,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             argv,
             env=env,
             cwd=cwd,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,  # only this process gets the terminal's Ctrl-C, and passes it on
@@ -143,7 +175,7 @@ def _own_folder(otherwise: Path) -> Path:
 
 
 def _wait(
-    child: subprocess.Popen[bytes], stop: StopSignals, *, timeout_s: float | None, watch: Watch | None
+    child: process_tree.Child, stop: StopSignals, *, timeout_s: float | None, watch: Watch | None
 ) -> Limit | None:
     """Block until a limit is reached, and return it. Return None if the child ended or this process got a signal."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -167,8 +199,10 @@ def _wait(
                 return limit
 
 
-def end_descriptor(child: subprocess.Popen[bytes]) -> int:
+def end_descriptor(child: process_tree.Child) -> int:
     """Return a file descriptor that becomes readable when the child ends. The caller closes it."""
+    if isinstance(child, warm.WarmChild):
+        return os.dup(child.connection.fileno())
     with suppress(AttributeError, OSError):  # some systems, kernels and sandboxes have no such descriptors
         return os.pidfd_open(child.pid)
     ended, ending = os.pipe()
@@ -188,11 +222,19 @@ def is_stopped(child: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | None = None) -> subprocess.Popen[bytes]:
+def spawn(
+    argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | None = None, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
     """Start a program such as `run-one` in its own session. The file `log` gets stdout and stderr. `end_tree` ends the program."""
     with writing.to_append(log) as out:
-        whole = applied(env or {}, os.environ)
-        return _start(argv, env=whole, cwd=_own_folder(log.parent), stdout=out.fileno(), stderr=out.fileno())
+        whole, here = applied(env or {}, os.environ), _own_folder(log.parent)
+        return _start(argv, env=whole, cwd=here, stdout=out.fileno(), stderr=out.fileno(), stdin=stdin)
+
+
+def start_starter(argv: Sequence[str], *, env: Mapping[str, str], stdin: int) -> subprocess.Popen[bytes]:
+    """Start a warm starter. It ends itself when the other end of `stdin`, a socket, is closed. Nothing that it writes is kept."""
+    nowhere = subprocess.DEVNULL
+    return _start(argv, env=env, cwd=Path("/"), stdout=nowhere, stderr=nowhere, stdin=stdin)
 
 
 @contextmanager
