@@ -29,9 +29,11 @@ from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.way import AUTO, Way
 from orchestrator.errors import PreparationError, ResultsError, SelectionError
 from orchestrator.executors import LOCAL, Executor, SlurmExecutor
+from orchestrator.executors.starters import Starters
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact_words
 from orchestrator.machine.provenance import pip_freeze, this_machine
+from orchestrator.plan.command.warm_start import environment_of
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand import Plan
 from orchestrator.plan.view.as_arrays import Arrays, all_runs, arrays_of
@@ -151,24 +153,28 @@ def carry_out(
     """
     reader = Reader(store, only={experiment.id for experiment in plan.experiments})
     shown = labels(plan.experiments)
-    with EventLines(json_lines) if json_lines else Progress(console, [reader], labels=shown) as progress:
+    events = EventLines(json_lines) if json_lines else Progress(console, [reader], labels=shown)
+    with events as progress, Starters(environment_of, say=progress.say) as starters:
         _prepare(plan, way, progress.say)
         store.write("requirements.txt", pip_freeze(None))
         for name, packages in requirements(plan):
             store.write(name, packages)
         short = partial(_say_probe, progress)
         parallel = way.parallel or _packed(plan, store, retry=way.retry, tell=short, say=progress.say)
-        executor, retry = executors.get(way.executor, parallel, site=way.site, say=progress.say), way.retry
+        retry = way.retry
+        get = partial(executors.get, way.executor, parallel, site=way.site, say=progress.say)
+        executor = get(starters=starters if way.measures_warm else None)
         if way.submit_only and isinstance(executor, SlurmExecutor):
             progress.say(_submitted(plan, store, executor, retry=retry))
             return None
         if way.probe:
-            mark = partial(mark_what_does_not_fit, store=store, executor=executor, retry=retry)
+            probing = get(starters=starters) if way.probes_warm else executor
+            mark = partial(mark_what_does_not_fit, store=store, executor=probing, retry=retry)
             marked = mark(plan.experiments, on_probe=short, on_event=progress.on_event)
             retry = replace(retry, tried=frozenset((job.experiment_id, job.repeat) for job in marked))
         spending = _spending(plan, store, way)
         if spending is not None:
-            executor = executors.get(way.executor, parallel, may_start=spending.may_start)
+            executor = get(starters=starters if way.measures_warm else None, may_start=spending.may_start)
         with what_goes_on(executor, [store.root], progress.say):
             run = partial(
                 run_benchmark,
@@ -260,10 +266,12 @@ def find_batches(
     """Return the largest per-device batch of each cell. Each probe is a recorded run in `batches/`."""
     events = EventLines(json_lines) if json_lines else None
     results: list[Found] = []
-    with events or Progress(console) as progress:
+    with events or Progress(console) as progress, Starters(environment_of, say=progress.say) as starters:
         _prepare(plan, way, progress.say)
         tell = events.on_event if events else partial(_say_probe, progress)
-        executor = executors.get(way.executor, site=way.site, say=progress.say)
+        executor = executors.get(
+            way.executor, site=way.site, say=progress.say, starters=starters if way.probes_warm else None
+        )
         for found in largest_batches(plan.experiments, store=store, executor=executor, retry=way.retry, on_event=tell):
             results.append(found)
             if events:

@@ -42,6 +42,16 @@ class Way:
     # The most that the runs of the campaign may use. The executor `local` then starts no run that may exceed it.
     budget: Budget | None = None
     submit_only: bool = False
+    # Whether runs start warm if they can. None: those that only search do, which are probes and races.
+    warm: bool | None = None
+
+    @property
+    def probes_warm(self) -> bool:
+        return self.warm is not False
+
+    @property
+    def measures_warm(self) -> bool:
+        return self.race is not None if self.warm is None else self.warm
 
 
 def retry_of(words: str | None) -> Retry:
@@ -69,10 +79,13 @@ def refuse_unknown_executor(name: str, document: Document | None) -> None:
 
 
 def refuse_options_of_local(
-    executor: str, *, parallel: int | None, gpus: str | None, budget: str | None = None
+    executor: str, *, parallel: int | None, gpus: str | None, warm: bool | None, budget: str | None = None
 ) -> None:
     """Raise SelectionError if an option that only the executor `local` has is given for another executor."""
-    given = {"--parallel": parallel != 1, "--gpus": gpus is not None, "--budget": budget is not None}
+    given = {
+        **{"--parallel": parallel != 1, "--gpus": gpus is not None, "--warm": warm is True},
+        "--budget": budget is not None,
+    }
     option = next((name for name, is_given in given.items() if is_given), None)
     if option is not None and executor != LOCAL:
         raise SelectionError(

@@ -63,6 +63,14 @@ ConfirmAbove = Annotated[
     float, Option("--confirm-above", min=0, help="Ask before a campaign that may take more GPU-hours than this.")
 ]
 Yes = Annotated[bool, Option("--yes", help="Start without asking.")]
+Warm = Annotated[
+    bool | None,
+    Option(
+        "--warm/--cold",
+        help="Fork runs from a process that has imported torch and transformers, or start each run anew. [default: warm for "
+        "probes, --find-batch and tune; cold for measurements]",
+    ),
+]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would run; write nothing and run nothing.")]
 MoveAside = Annotated[
     bool, Option("--move-aside", help="Move an existing results folder aside instead of resuming it.")
@@ -185,6 +193,7 @@ class StartOptions(SuiteOptions):
         ),
     ] = "1"
     gpus: Gpus = None
+    warm: Warm = None
     screen: Annotated[
         bool,
         Option(

@@ -202,7 +202,9 @@ def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
     from orchestrator.campaign import way
 
     parallel = way.parallel_of(options.parallel)
-    way.refuse_options_of_local(executor, parallel=parallel, gpus=options.gpus, budget=options.budget)
+    way.refuse_options_of_local(
+        executor, parallel=parallel, gpus=options.gpus, warm=options.warm, budget=options.budget
+    )
     if options.submit_only:
         way.refuse_submit_only(executor, probe=options.probe, find_batch=options.find_batch)
     if options.screen:
@@ -220,6 +222,7 @@ def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
         price=price,
         budget=way.budget_of(options.budget, price, find_batch=options.find_batch),
         submit_only=options.submit_only,
+        warm=options.warm,
     )
 
 

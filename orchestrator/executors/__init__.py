@@ -13,6 +13,7 @@ from orchestrator.executors.fake import FakeExecutor
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm.executor import SlurmExecutor
 from orchestrator.executors.slurm.site import Site
+from orchestrator.executors.starters import Starters
 from orchestrator.records import Job
 
 __all__ = [
@@ -41,12 +42,13 @@ def get(
     site: Site | None = None,
     say: Callable[[str], object] = lambda sentence: None,
     may_start: Callable[[Job], bool] | None = None,
+    starters: Starters | None = None,
 ) -> Executor:
     """Return the executor with this name. Raise SelectionError for an unknown name.
 
-    `local` runs up to `parallel` jobs at once, and none after the first that `may_start` refuses. `slurm` submits them to the
-    cluster of the site, and says so (`say`).
+    `local` runs up to `parallel` jobs at once, and none after the first that `may_start` refuses. With `starters`, they start warm
+    if they can. `slurm` submits them to the cluster of the site, and says so (`say`).
     """
-    if name == LOCAL and (parallel > 1 or may_start):
-        return LocalExecutor(parallel=parallel, may_start=may_start)
+    if name == LOCAL and (parallel > 1 or may_start or starters is not None):
+        return LocalExecutor(parallel=parallel, may_start=may_start, starters=starters)
     return SlurmExecutor(site, say=say) if name == SLURM else _REGISTRY.get(name)

@@ -15,19 +15,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.errors import LaunchError, ResultsError
 from orchestrator.executors.pool import Pool, Queue, Share
+from orchestrator.executors.starters import Starters, stdin_of
 from orchestrator.files.package import PACKAGE
 from orchestrator.machine import cores, process
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.gpus import idlest_first, pci_addresses, visible_gpus
 from orchestrator.machine.process_tree import end_tree
 from orchestrator.machine.stop_signals import StopSignals, held_back
-from orchestrator.records import Device, Job, JobState, Status
+from orchestrator.records import Device, Job, JobState, Start, Status
 from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
 from orchestrator.results.unfinished_record import unfinished_record
@@ -60,8 +61,9 @@ class _Run:
 class LocalExecutor:
     """An executor that runs at most `parallel` jobs at once. Each job has its own part of the visible GPUs.
 
-    At the first job that `may_start` refuses, it starts no more, and waits for the running ones. `name` and `details` go into the
-    claims. An executor for clusters uses them: it runs its jobs on a node with this executor.
+    At the first job that `may_start` refuses, it starts no more, and waits for the running ones. With `starters`, runs start warm if
+    they can. `name` and `details` go into the claims. An executor for clusters uses them: it runs its jobs on a node with this
+    executor.
     """
 
     def __init__(
@@ -72,11 +74,13 @@ class LocalExecutor:
         name: str = "local",
         details: Mapping[str, Any] | None = None,
         may_start: Callable[[Job], bool] | None = None,
+        starters: Starters | None = None,
     ) -> None:
         self.run_one = tuple(run_one)
         self.parallel = parallel
         self.name, self.details = name, dict(details or {})
         self.may_start = may_start
+        self.starters = starters
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
         pool = _pool(self.parallel)
@@ -117,16 +121,24 @@ class LocalExecutor:
 
     def _start(self, job: Job, share: Share | None, *, neighbours: Sequence[Job]) -> _Run | None:
         """Start the job and return its run. Return None if another process has claimed the job."""
-        own = {"gpus": [gpu.uuid for gpu in share.gpus], "cores": list(share.cores)} if share else {}
-        claim = claims.claim(job, executor=self.name, details={**self.details, **own})
-        if claim is None:
-            return None
+        own: dict[str, Any] = {"gpus": [gpu.uuid for gpu in share.gpus], "cores": list(share.cores)} if share else {}
+        experiment = Store(job.folder.results).experiment(job.experiment_id)
+        connection = self.starters.connect(experiment) if self.starters else None
+        with connection or nullcontext():
+            if connection is not None:
+                own["start"] = Start.WARM
+            claim = claims.claim(job, executor=self.name, details={**self.details, **own})
+            return self._started(job, claim, share, neighbours, stdin_of(connection)) if claim else None
+
+    def _started(
+        self, job: Job, claim: claims.Claim, share: Share | None, neighbours: Sequence[Job], stdin: int
+    ) -> _Run:
         together = [job, *neighbours] if neighbours else []
         for one in together:
             claims.note_neighbours(one.run_dir, [other.experiment_id for other in together if other is not one])
         argv = [*self.run_one, str(job.run_dir)]
         try:
-            child = process.spawn(argv, log=job.folder.run_one_log, env={MARKER: claim.marker})
+            child = process.spawn(argv, log=job.folder.run_one_log, env={MARKER: claim.marker}, stdin=stdin)
         except BaseException as error:
             record = unfinished_record(job, Status.CANCELLED)
             if isinstance(error, LaunchError):

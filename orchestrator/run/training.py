@@ -12,9 +12,10 @@ from orchestrator import trainers
 from orchestrator.files.writing import make_writable
 from orchestrator.machine import cgroup, kernel_log, process, process_tree, stacks
 from orchestrator.machine.cores import host_load
+from orchestrator.machine.process import warm
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failures import named_pids
-from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, RunFolder
+from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, RunFolder, Start
 from orchestrator.results import claims
 from orchestrator.run import reported_steps, run_files, watchdog
 from orchestrator.run.nodes import companions
@@ -65,7 +66,14 @@ def train(
         killed_before = cgroup.memory_kills_around()
         try:
             outcome = process.run(
-                command, **logs, timeout_s=limit_s, watch=watch, before_ending=save_stacks, group=group, stop=stop
+                command,
+                **logs,
+                timeout_s=limit_s,
+                watch=watch,
+                before_ending=save_stacks,
+                group=group,
+                stop=stop,
+                starter=_starter(experiment, claim),
             )
         finally:
             if group is not None:  # also if the run could not be started
@@ -78,6 +86,18 @@ def train(
         counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
         killed = counted or out_of_memory(kernel.read(), outcome, folder)
         return Trained(outcome=outcome, out_of_memory=killed, core_wait_share=core_wait.share, cut_short=cut_short)
+
+
+def _starter(experiment: Experiment, claim: claims.Claim) -> warm.Starter | None:
+    """Return the starter that the executor has connected with this process, or None for a cold start."""
+    connection = warm.inherited() if claim.details.get("start") == Start.WARM else None
+    return warm.Starter(connection=connection, processes=experiment.num_gpus) if connection else None
+
+
+def start_facts(outcome: ProcessOutcome) -> dict[str, str]:
+    """Return how the training started, and why it started cold although a starter was there."""
+    reason = {"cold_because": outcome.cold_because} if outcome.cold_because else {}
+    return {"start": outcome.start.value, **reason}
 
 
 def _time_limit(experiment: Experiment, claim: claims.Claim) -> tuple[float | None, bool]:

@@ -43,6 +43,7 @@ class HuggingFace(InstrumentedTrainer):
     target = (str(WORKERS / "sft" / "sft.py"),)
     table = argument_names.HUGGINGFACE
     data_form: str | None = "tokens"
+    starts_warm = True
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:
         arguments = dict(experiment.arguments)

@@ -35,7 +35,8 @@ class Trainer(Protocol):
     trainer that works only on one `device` names it. `steps` says how a program without the instrument reports its steps.
     `variables` are environment variables of every run; those of the experiment override them. A
     trainer without a model clears `needs_model`. `result` is the metric without which a run has no result. A trainer that clears
-    `launched` starts as `PYTHON COMMAND…` in one process, without accelerate.
+    `launched` starts as `PYTHON COMMAND…` in one process, without accelerate. A trainer that `starts_warm` may be forked by
+    a process that has imported torch and transformers.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Trainer(Protocol):
     needs_model: bool = True
     result: str = "train_runtime"
     launched: bool = True
+    starts_warm: bool = False
     variables: Mapping[str, str] = MappingProxyType({})
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:

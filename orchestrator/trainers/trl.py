@@ -35,6 +35,7 @@ class Trl(InstrumentedTrainer):
     target = ("-m", "trl.scripts.sft")
     table = argument_names.TRL
     data_form: str | None = "text"
+    starts_warm = True
     builds_models: bool = False
     base_arguments: Mapping[str, Text] = ALWAYS_PASSED
 

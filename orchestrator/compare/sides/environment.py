@@ -49,6 +49,7 @@ _NAMES = {
     "provenance_host_cpu": CPU,
     "provenance_host_cpu_count": "cpu_count",
     "provenance_host_system": "system",
+    "provenance_start": "start",
     "provenance_git_commit": "git_commit",
     "provenance_git_dirty": "git_dirty",
     "python": "interpreter",

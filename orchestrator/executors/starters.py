@@ -1,0 +1,100 @@
+"""The warm starters of a campaign: a process for each environment that has imported what every training imports, and forks for it.
+
+`connect` gives a run its connection. A starter begins when the first run needs it, and ends when this process ends, however it
+ends: then its socket is closed. If a starter dies, the later runs of its environment start cold, and a sentence says so.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Self
+
+from orchestrator.errors import LaunchError
+from orchestrator.files.package import WORKERS
+from orchestrator.machine import process
+from orchestrator.machine.child_environment import MARKER, child_environment
+from orchestrator.records import Experiment
+
+PROGRAM = WORKERS / "warm" / "warm.py"
+# Each starter needs about half a GiB of memory. The runs of further environments start cold.
+MOST = 4
+# The starter writes the marker of a run over this value, which no run has.
+_UNMARKED = "0" * 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """An environment in which a starter makes its imports: the interpreter, and changes to the variables of this process."""
+
+    python: str
+    variables: tuple[tuple[str, str | None], ...]
+
+
+EnvironmentOf = Callable[[Experiment], Environment | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Living:
+    control: socket.socket
+    child: subprocess.Popen[bytes]
+
+
+class Starters:
+    """The starters of one executor. `environment_of` returns None for an experiment that must start cold."""
+
+    def __init__(self, environment_of: EnvironmentOf, *, say: Callable[[str], object]) -> None:
+        self.environment_of, self.say = environment_of, say
+        self._known: dict[Environment, _Living | None] = {}
+
+    def connect(self, experiment: Experiment) -> socket.socket | None:
+        """Return a new connection to the starter of this experiment. Return None if it must start cold."""
+        environment = self.environment_of(experiment)
+        if environment is None:
+            return None
+        if environment not in self._known:
+            self._known[environment] = self._begun(environment) if len(self._known) < MOST else None
+        living = self._known[environment]
+        if living is None:
+            return None
+        ours, theirs = socket.socketpair()
+        with theirs, suppress(OSError):
+            if living.child.poll() is None:
+                socket.send_fds(living.control, [b"\n"], [theirs.fileno()])
+                return ours
+        ours.close()
+        self._known[environment] = None
+        self.say("the warm starter has ended, so the following runs start cold")
+        return None
+
+    def _begun(self, environment: Environment) -> _Living | None:
+        variables: Mapping[str, str | None] = dict(environment.variables)
+        env = child_environment({**variables, MARKER: _UNMARKED})
+        control, theirs = socket.socketpair()
+        try:
+            with theirs:
+                child = process.start_starter([environment.python, str(PROGRAM)], env=env, stdin=theirs.fileno())
+        except LaunchError as error:
+            control.close()
+            self.say(f"runs start cold: {error}")
+            return None
+        return _Living(control=control, child=child)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the starters. Runs that they have started go on."""
+        for living in filter(None, self._known.values()):
+            living.control.close()
+            living.child.kill()
+            living.child.wait()
+        self._known.clear()
+
+
+def stdin_of(connection: socket.socket | None) -> int:
+    """Return the descriptor that a run gets as its stdin."""
+    return subprocess.DEVNULL if connection is None else connection.fileno()
