@@ -140,11 +140,15 @@ def test_a_warm_run_ends_as_a_cold_one(
     assert ends[0][-1:] == ends[1][-1:] or not last
 
 
-def test_another_environment_starts_cold_and_says_why(tmp_path: Path, starters: Starters) -> None:
-    outcome = run(tmp_path, SEEN, starters=starters, env={"TORCH_LOGS": "recompiles"})
+@pytest.mark.parametrize(("name", "value"), [("TORCH_LOGS", "recompiles"), ("ACCELERATE_LOG_LEVEL", "INFO")])
+def test_another_environment_starts_cold_and_says_why(
+    tmp_path: Path, starters: Starters, name: str, value: str
+) -> None:
+    """The second looks like a variable of the launcher, but an import reads it."""
+    outcome = run(tmp_path, SEEN, starters=starters, env={name: value})
     assert outcome.exit_code == 0 and outcome.start is Start.COLD
-    assert outcome.cold_because == "its environment differs in TORCH_LOGS"
-    assert json.loads((tmp_path / "seen-0.json").read_text())["env"]["TORCH_LOGS"] == "recompiles"
+    assert outcome.cold_because == f"its environment differs in {name}"
+    assert json.loads((tmp_path / "seen-0.json").read_text())["env"][name] == value
 
 
 def test_an_environment_without_torch_starts_cold_and_says_why(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 from forks import open_files, waitstatus
 
@@ -21,19 +21,29 @@ IF_INSTALLED = ("peft",)
 MARKER, UNMARKED = "TUNEBENCH_RUN", "0" * 32
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
-# No import reads the variables that begin with these words. They may differ between a run and the starter.
+# The variables that begin with these words may differ between a run and the starter, unless an import has read them.
 LATE = (
-    *("TUNEBENCH_", "ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_", "TORCHELASTIC_", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+    *("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_", "TORCHELASTIC_", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
     *("MASTER_", "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"),
-    # Read at import only to see whether there is a GPU.
-    "CUDA_VISIBLE_DEVICES",
 )
+# Only Tunebench's programs read the first. Imports read the second only to see whether there is a GPU.
+OF_THE_RUN = ("TUNEBENCH_", "CUDA_VISIBLE_DEVICES")
 # Only Intel's OpenMP reads these variables.
 INTEL, INTEL_LIBRARY = "KMP_", "libiomp5"
 # The allocator of arrow starts its thread again after a fork.
 FORKED_AGAIN = ("jemalloc_bg_thd",)
 # The numbers of the fields of /proc/PID/stat after the program's name: where the environment begins and ends in memory.
 _ENV_START, _ENV_END = 47, 48
+
+
+class Noting(type(os.environ)):  # type: ignore[misc]
+    """The environment, which notes the names of variables that are read."""
+
+    read: ClassVar[set[str]] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.read.add(name)
+        return str(super().__getitem__(name))
 
 
 class Starter:
@@ -48,13 +58,18 @@ class Starter:
 
     def prepare(self) -> Optional[str]:
         """Import everything. Return the reason why no run can start here, or None."""
+        if not all(map(os.path.isabs, os.environ.get("PYTHONPATH", os.sep).split(os.pathsep))):
+            return "PYTHONPATH has a folder that depends on the current folder"
         os.environ[NVML_CHECK] = "1"  # the question whether there is a GPU must not start CUDA
+        plain = type(os.environ)
         try:
+            os.environ.__class__ = Noting
             for name in IMPORTS:
                 importlib.import_module(name)
             for name in IF_INSTALLED:
                 with contextlib.suppress(ImportError):
                     importlib.import_module(name)
+            os.environ.__class__ = plain
             torch: Any = sys.modules["torch"]
             if torch.cuda.is_initialized():
                 return "an import started CUDA"
@@ -71,8 +86,9 @@ class Starter:
     def differing(self, env: Mapping[str, str]) -> Optional[str]:
         """Return the reason why a process with this environment must import everything itself, or None."""
         late = LATE if intel_is_loaded() else (*LATE, INTEL)
-        names = {*env, *self.started} - {NVML_CHECK}
-        differing = [name for name in sorted(names) if not name.startswith(late) and self.other(name, env.get(name))]
+        names = {name for name in {*env, *self.started} - {NVML_CHECK} if not name.startswith(OF_THE_RUN)}
+        early = sorted(name for name in names if name in Noting.read or not name.startswith(late))
+        differing = [name for name in early if self.other(name, env.get(name))]
         return f"its environment differs in {', '.join(differing)}" if differing else None
 
     def other(self, name: str, value: Optional[str]) -> bool:
@@ -95,6 +111,8 @@ def find_marker(marker: str = UNMARKED) -> None:
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
     start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
+    if not 0 < start < end:
+        raise ValueError("the system does not say where a process has its environment")
     name = f"\0{MARKER}=".encode()
     place = (b"\0" + ctypes.string_at(start, end - start)).index(name) + len(name) - 1
     ctypes.memmove(start + place, marker.encode("ascii"), len(UNMARKED))
