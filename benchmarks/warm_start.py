@@ -2,9 +2,8 @@
 
     python benchmarks/warm_start.py [SCENARIOS.yaml] [--rounds 3] [--scenario quickstart]
 
-In each round both kinds run once, in changing order, each into a new results folder. Prints the wall time of the whole command, the
-CPU time of all its processes, and the time of the runs outside their measured training, with the ratio warm / cold. On a machine
-that others use, the ratio of CPU times says more.
+In each round both kinds run once, in changing order, each into a new results folder. Prints two times, each
+with the ratio warm / cold: the wall time of the whole command, and the time of a run outside its training.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -29,30 +27,25 @@ def main() -> None:
     parser.add_argument("--scenario", default="quickstart")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    found: dict[str, list[tuple[float, float, float]]] = {"warm": [], "cold": []}
+    found: dict[str, list[tuple[float, float]]] = {"warm": [], "cold": []}
     for number in range(given.rounds):
         for kind in ("warm", "cold")[:: 1 if number % 2 else -1]:
             found[kind].append(campaign(given.scenarios, given.scenario, kind))
             print(kind, *(f"{seconds:.1f} s" for seconds in found[kind][-1]), flush=True)
-    for place, name in enumerate(("wall time", "CPU time", "outside the training, per run")):
+    for place, name in enumerate(("wall time", "outside the training, per run")):
         warm, cold = (median(one[place] for one in found[kind]) for kind in ("warm", "cold"))
         print(f"{name}: warm {warm:.1f} s, cold {cold:.1f} s, {warm / cold:.0%}")
 
 
-def campaign(scenarios: str, scenario: str, kind: str) -> tuple[float, float, float]:
-    """Return the wall time and the CPU time of a campaign, and the median time of its runs outside their training."""
+def campaign(scenarios: str, scenario: str, kind: str) -> tuple[float, float]:
+    """Return the wall time of a campaign, and the median time of its runs outside their training."""
     with tempfile.TemporaryDirectory() as folder:
         words = ["run", scenarios, "--scenario", scenario, f"--{kind}", "--results", f"{folder}/results", "--yes"]
-        began, used = time.monotonic(), cpu_s()
+        began = time.monotonic()
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, "-m", "orchestrator", *words], check=True, env=env, capture_output=True)
-        took = time.monotonic() - began, cpu_s() - used
-        return *took, median(map(outside_s, Path(folder).glob("results/experiments/*/runs/*")))
-
-
-def cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+        took = time.monotonic() - began
+        return took, median(map(outside_s, Path(folder).glob("results/experiments/*/runs/*")))
 
 
 def outside_s(run: Path) -> float:

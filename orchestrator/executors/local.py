@@ -61,8 +61,8 @@ class _Run:
 class LocalExecutor:
     """An executor that runs at most `parallel` jobs at once. Each job has its own part of the visible GPUs.
 
-    At the first job that `may_start` refuses, it starts no more, and waits for the running ones. With `starters`, runs start warm if
-    they can. `name` and `details` go into the claims. An executor for clusters uses them: it runs its jobs on a node with this
+    At the first job that `may_start` refuses, it starts no more, and waits for the running ones. With `starters`, runs start warm
+    if they can. `name` and `details` go into the claims. An executor for clusters uses them: it runs its jobs on a node with this
     executor.
     """
 

@@ -3,12 +3,15 @@ r"""Kills Tunebench's own processes at random moments of a campaign, until all o
     python tests/integration/crashes.py [--experiments 100] [--kills 200] [--orchestrators 2] [--signals KILL INT] \
         [--seed 0] [--pause 1.5]
     python tests/integration/crashes.py --mounts /mnt/one /mnt/other
+    python tests/integration/crashes.py --warm --experiments 25 --kills 100
 
 Orchestrators, `run-one`s and trainers get SIGKILL, or one of `--signals`; orchestrators are started again. In the end every
 experiment must have one record that counts, no run that had ended well may have been run again, and nobody may be left alive.
 
 `--mounts` names folders where one network file system is mounted, each time by a client of its own: each orchestrator works as a
 host of its own name and process numbers, and sees the results by its own mount, at the same path as the others (needs root).
+
+`--warm` runs real trainings, which start warm: the starter, the keepers, the launchers and the ranks get the signals, too.
 """
 
 from __future__ import annotations
@@ -46,10 +49,19 @@ time.sleep(float(sys.argv[3]))
 os.write(ledger, f"ended {sys.argv[2]}\\n".encode())
 print(json.dumps({"train_runtime": 1.0, "train_loss": 1.0}))
 """
-KINDS = ("run-one", "orchestrator run", "trainer.py")
+KINDS = (
+    "run-one",
+    "orchestrator run",
+    "trainer.py",
+    "warm.py",
+    "accelerate.commands.launch",
+    "tunebench-instrument.py",
+)
 FIRST_KILLS = 3
 """No trainer ends before so many, however fast the machine is."""
 LONGEST_S = 3000.0
+# A variable of all processes of a campaign. A starter and its forks do not name the campaign's folder in their words.
+OF_CAMPAIGN = "CRASHES_FOLDER"
 AS_HOST = """\
 import os, signal, socket, subprocess, sys
 host, mounted, place = sys.argv[1:]
@@ -70,6 +82,17 @@ class Outcome:
     starts: int = 0
     records: Counter[str] = field(default_factory=Counter)
     took_s: float = 0.0
+
+
+def prepare_training(folder: Path, experiments: int) -> None:
+    arguments = {
+        "model_name_or_path": "config:tiny-llama", "max_seq_len": 64, "max_steps": 5, "per_device_train_batch_size": 2,
+    }  # fmt: skip
+    scenario = {
+        "name": "quick", "device": "cpu", "arguments": arguments, "matrix": {"seed": list(range(experiments))},
+    }  # fmt: skip
+    data = {"dataset_name": "builtin:stdlib-docs", "dataset_split": "train[:60]"}
+    (folder / "scenarios.yaml").write_text(json.dumps({"data_processing": data, "scenarios": [scenario]}))
 
 
 def prepare(folder: Path, experiments: int) -> None:
@@ -104,7 +127,7 @@ def start(folder: Path, *words: str, host: int | None = None) -> subprocess.Pope
     if host is not None:
         enter = ["nsenter", f"--target={host}", "--uts", "--mount", "--pid"]
         command = [*enter, "sh", "-c", 'cd "$0" && exec "$@"', str(folder), *command]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), OF_CAMPAIGN: str(folder)}
     with (folder / "said.log").open("ab") as log:
         return subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
 
@@ -116,7 +139,9 @@ def ours(folder: Path) -> dict[int, str]:
         try:
             words = process.cmdline()
             if process.status() == psutil.STATUS_ZOMBIE or (
-                process.cwd() != str(folder) and not any(str(folder) in word for word in words)
+                process.cwd() != str(folder)
+                and not any(str(folder) in word for word in words)
+                and process.environ().get(OF_CAMPAIGN) != str(folder)
             ):
                 continue
         except psutil.Error:
@@ -137,12 +162,14 @@ def crash(
     seed: int,
     pause_s: float = 1.5,
     signals: Sequence[signal.Signals] = (signal.SIGKILL,),
+    warm: bool = False,
 ) -> Outcome:
     """Kills until it has killed so often or all is done, `pause_s` at most in between, then lets the rest run to its end.
 
     There is one orchestrator for each of `hosts`: the first process of one (`as_host`), or None.
     """
-    prepare(folder, experiments)
+    (prepare_training if warm else prepare)(folder, experiments)
+    words = ["--warm"] if warm else []
     rng, outcome, began = random.Random(seed), Outcome(), time.monotonic()
     running: list[subprocess.Popen[bytes] | None] = [None] * len(hosts)
     while outcome.killed.total() < kills:
@@ -152,8 +179,8 @@ def crash(
         for place, (host, one) in enumerate(zip(hosts, running, strict=True)):
             if one is None or one.poll() is not None:
                 if all_done(folder, experiments):
-                    return finish(folder, hosts, outcome, began)
-                running[place] = start(folder, host=host)
+                    return finish(folder, hosts, outcome, began, *words)
+                running[place] = start(folder, *words, host=host)
                 outcome.starts += 1
         time.sleep(rng.uniform(0.0, pause_s))
         there = ours(folder)
@@ -171,13 +198,13 @@ def crash(
     for one in running:
         if one is not None:
             one.wait(timeout=LONGEST_S)
-    return finish(folder, hosts, outcome, began)
+    return finish(folder, hosts, outcome, began, *words)
 
 
-def finish(folder: Path, hosts: Sequence[int | None], outcome: Outcome, began: float) -> Outcome:
+def finish(folder: Path, hosts: Sequence[int | None], outcome: Outcome, began: float, *words: str) -> Outcome:
     """A last call, for what a killed trainer failed; one from each host, for what that one had."""
     for host in dict.fromkeys(hosts):
-        start(folder, "--retry-failed", host=host).wait(timeout=LONGEST_S)
+        start(folder, "--retry-failed", "all", *words, host=host).wait(timeout=LONGEST_S)
         outcome.starts += 1
     for stored in Store.resume(folder / "results").contents().experiments:
         outcome.records.update(record.status.value for record in stored.records)
@@ -209,6 +236,8 @@ def check(folder: Path, experiments: int) -> None:
     assert not left, left
     strays = list((folder / "results").glob("experiments/*/runs/.*"))
     assert not [path for path in strays if (path / "job.json").exists()], strays
+    if not (folder / "ledger").exists():  # real trainings
+        return
     ended = Counter(
         line.split()[1] for line in (folder / "ledger").read_text().splitlines() if line.startswith("ended")
     )
@@ -226,6 +255,7 @@ def main() -> None:
         "--pause", type=float, default=1.5, help="most seconds between two kills; more on a busy machine"
     )
     parser.add_argument("--mounts", type=Path, nargs="+")
+    parser.add_argument("--warm", action="store_true", help="real trainings, which start warm")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="crashes-"))
     hosts: list[int | None] = [None] * given.orchestrators
@@ -245,6 +275,7 @@ def main() -> None:
             seed=given.seed,
             pause_s=given.pause,
             signals=signals,
+            warm=given.warm,
         )
     killed = ", ".join(f"{number} {kind}" for kind, number in outcome.killed.items())
     print(f"{outcome.killed.total()} killed ({killed}), {outcome.starts} starts, {outcome.took_s:.0f} s")
