@@ -81,6 +81,7 @@ class Outcome:
     killed: Counter[str] = field(default_factory=Counter)
     starts: int = 0
     records: Counter[str] = field(default_factory=Counter)
+    ways: Counter[str] = field(default_factory=Counter)
     took_s: float = 0.0
 
 
@@ -208,6 +209,7 @@ def finish(folder: Path, hosts: Sequence[int | None], outcome: Outcome, began: f
         outcome.starts += 1
     for stored in Store.resume(folder / "results").contents().experiments:
         outcome.records.update(record.status.value for record in stored.records)
+        outcome.ways.update(str(record.provenance.get("start")) for record in stored.records)
     outcome.took_s = time.monotonic() - began
     return outcome
 
@@ -279,7 +281,7 @@ def main() -> None:
         )
     killed = ", ".join(f"{number} {kind}" for kind, number in outcome.killed.items())
     print(f"{outcome.killed.total()} killed ({killed}), {outcome.starts} starts, {outcome.took_s:.0f} s")
-    print(f"records: {dict(outcome.records)}", flush=True)
+    print(f"records: {dict(outcome.records)}, started {dict(outcome.ways)}", flush=True)
     check(folder, given.experiments)
     print("every experiment has one record that counts, none was run again behind it, and nobody is left alive")
 

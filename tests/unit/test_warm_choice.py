@@ -62,10 +62,10 @@ def test_the_environment_of_a_starter_has_nothing_of_a_run() -> None:
     assert found is not None and found.python == sys.executable
     variables = dict(found.variables)
     assert variables["TORCH_LOGS"] == "all" and variables["OMP_NUM_THREADS"] == "4"
-    assert not [name for name in variables if name.startswith(("TUNEBENCH_", "CUDA_VISIBLE_DEVICES"))]
+    assert not [name for name in variables if name.startswith(("TUNEBENCH_", "CUDA_VISIBLE_DEVICES", "ACCELERATE_"))]
     on_cpu = environment_of(replace(HF, python="~/x"))
     assert on_cpu is not None and on_cpu.python == os.path.expanduser("~/x")
-    assert dict(on_cpu.variables)["CUDA_VISIBLE_DEVICES"] == ""
+    assert dict(on_cpu.variables)["CUDA_VISIBLE_DEVICES"] == "" and "ACCELERATE_USE_CPU" not in dict(on_cpu.variables)
 
 
 def test_warm_is_refused_where_another_executor_starts_the_runs() -> None:

@@ -15,8 +15,8 @@ from orchestrator.executors.starters import Environment
 from orchestrator.plan.command import environment
 from orchestrator.records import Device, Experiment
 
-# The variables that each run has for itself; see `workers/warm/starter.py`.
-_OF_THE_RUN = ("TUNEBENCH_", "CUDA_VISIBLE_DEVICES")
+# The variables that each run has for itself; see `workers/warm/starter.py`. The launcher writes the last one in another way.
+_OF_THE_RUN = ("TUNEBENCH_", "CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU")
 
 
 def environment_of(experiment: Experiment) -> Environment | None:
