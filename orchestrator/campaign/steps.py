@@ -33,7 +33,6 @@ from orchestrator.executors.starters import Starters
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact_words
 from orchestrator.machine.provenance import pip_freeze, this_machine
-from orchestrator.plan.command.warm_start import environment_of
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand import Plan
 from orchestrator.plan.view.as_arrays import Arrays, all_runs, arrays_of
@@ -154,7 +153,7 @@ def carry_out(
     reader = Reader(store, only={experiment.id for experiment in plan.experiments})
     shown = labels(plan.experiments)
     events = EventLines(json_lines) if json_lines else Progress(console, [reader], labels=shown)
-    with events as progress, Starters(environment_of, say=progress.say) as starters:
+    with events as progress, Starters(way.environment_of, say=progress.say) as starters:
         _prepare(plan, way, progress.say)
         store.write("requirements.txt", pip_freeze(None))
         for name, packages in requirements(plan):
@@ -266,7 +265,7 @@ def find_batches(
     """Return the largest per-device batch of each cell. Each probe is a recorded run in `batches/`."""
     events = EventLines(json_lines) if json_lines else None
     results: list[Found] = []
-    with events or Progress(console) as progress, Starters(environment_of, say=progress.say) as starters:
+    with events or Progress(console) as progress, Starters(way.environment_of, say=progress.say) as starters:
         _prepare(plan, way, progress.say)
         tell = events.on_event if events else partial(_say_probe, progress)
         executor = executors.get(

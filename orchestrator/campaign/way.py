@@ -10,9 +10,12 @@ from orchestrator.campaign.status.budget import Budget, parse_budget
 from orchestrator.errors import ConfigError, SelectionError, suggestion
 from orchestrator.executors import LOCAL, SLURM
 from orchestrator.executors.slurm.site import Site
+from orchestrator.executors.starters import Environment
 from orchestrator.files.printable_text import one_line
 from orchestrator.measure.failure_kinds import KINDS
+from orchestrator.plan.command.warm_start import environment_of
 from orchestrator.plan.config import Document
+from orchestrator.records import Experiment
 from orchestrator.records.price import Price
 from orchestrator.results.due_runs import NO_RETRY, Retry
 
@@ -44,6 +47,13 @@ class Way:
     submit_only: bool = False
     # Whether runs start warm if they can. None: those that only search do, which are probes and races.
     warm: bool | None = None
+
+    def environment_of(self, experiment: Experiment) -> Environment | None:
+        """Return the environment of a starter for this experiment, or None for a cold start.
+
+        Without `--warm`, runs on GPUs start cold: no one has compared the speeds of warm and cold runs there yet.
+        """
+        return environment_of(experiment, on_gpus=self.warm is True)
 
     @property
     def probes_warm(self) -> bool:
