@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from factories.results import BASE
 
+from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.way import Way, refuse_options_of_local
 from orchestrator.errors import SelectionError
 from orchestrator.plan.command.warm_start import environment_of
@@ -27,8 +28,14 @@ HF = replace(BASE, trainer="huggingface", device=Device.CPU, num_gpus=1, script=
     ],
 )
 def test_probes_and_races_start_warm_by_themselves(warm: bool | None, race: bool, probes: bool, measures: bool) -> None:
-    way = Way(warm=warm, race=race)
+    way = Way(warm=warm, race=Aim() if race else None)
     assert (way.probes_warm, way.measures_warm) == (probes, measures)
+
+
+def test_runs_on_gpus_start_warm_only_if_asked() -> None:
+    on_gpu = replace(HF, device=Device.CUDA)
+    assert Way().environment_of(HF) and not Way().environment_of(on_gpu)
+    assert Way(warm=True).environment_of(on_gpu)
 
 
 @pytest.mark.parametrize(
