@@ -2,7 +2,7 @@
 
     handed_over  runs that are due now               started  a run has begun (noticed within a second)
     ended        a run's end, with its key numbers   said     a sentence for people, such as about prepared data
-    found        a cell's largest batch (`--find-batch`), the smallest batch that does not fit, or why a probe failed
+    found        a cell's largest value that fits (`--find`), the smallest value that does not, or why a probe failed
 
 The other events have the names of `loop.EventKind`. Each event has its `time` in seconds since the epoch. A run is named by
 `experiment`, `repeat` and `attempt`. A number that a run did not measure is null.
@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from orchestrator.campaign.loop import Event, EventKind
-from orchestrator.campaign.probes.memory_probe import Found
+from orchestrator.campaign.probes.largest_value import Found
 from orchestrator.campaign.status.campaign import watching
 from orchestrator.files.printable_text import escaped
 from orchestrator.records import Job, RunRecord
@@ -62,8 +62,8 @@ class EventLines:
         self._tell("said", text=text)
 
     def tell_found(self, found: Found) -> None:
-        batches = {"batch": found.batch, "too_large": found.too_large}
-        self._tell("found", experiment=found.experiment.id, **batches, failure=found.failure)
+        values = {"axis": found.search.axis, "value": found.value, "too_large": found.too_large}
+        self._tell("found", experiment=found.search.experiment.id, **values, failure=found.failure)
 
     def _notice(self) -> None:
         """Write an event for each run that has begun.

@@ -21,7 +21,8 @@ from orchestrator.campaign.json_events import EventLines
 from orchestrator.campaign.live_display import Progress
 from orchestrator.campaign.loop import Event, EventKind, Summary, run_benchmark
 from orchestrator.campaign.probes import parallel_cost
-from orchestrator.campaign.probes.memory_probe import Found, largest_batches, mark_what_does_not_fit
+from orchestrator.campaign.probes.largest_value import Found, Search, largest_values
+from orchestrator.campaign.probes.memory_probe import mark_what_does_not_fit
 from orchestrator.campaign.race.places import most_repeats
 from orchestrator.campaign.race.rounds import tune
 from orchestrator.campaign.status.budget import Spending
@@ -154,7 +155,7 @@ def carry_out(
     shown = labels(plan.experiments)
     events = EventLines(json_lines) if json_lines else Progress(console, [reader], labels=shown)
     with events as progress, Starters(way.environment_of, say=progress.say) as starters:
-        _prepare(plan, way, progress.say)
+        _prepare(*plan.experiments, way=way, say=progress.say)
         store.write("requirements.txt", pip_freeze(None))
         for name, packages in requirements(plan):
             store.write(name, packages)
@@ -259,30 +260,37 @@ def _not_repeated(summary: Summary, retry: Retry) -> Iterator[str]:
         yield f"{len(before)} run(s) failed before and were not repeated; add --retry-failed to repeat them"
 
 
-def find_batches(
-    plan: Plan, store: Store, *, way: Way, console: Console, json_lines: Callable[[str], None] | None = None
+def find_largest(
+    searches: Sequence[Search],
+    store: Store,
+    *,
+    way: Way,
+    console: Console,
+    json_lines: Callable[[str], None] | None = None,
 ) -> list[Found]:
-    """Return the largest per-device batch of each cell. Each probe is a recorded run in `batches/`."""
+    """Return the largest value of each search that fits in memory. Each probe is a recorded run in `searches/`."""
     events = EventLines(json_lines) if json_lines else None
     results: list[Found] = []
     with events or Progress(console) as progress, Starters(way.environment_of, say=progress.say) as starters:
-        _prepare(plan, way, progress.say)
+        prepare = partial(_prepare, way=way, say=progress.say)
         tell = events.on_event if events else partial(_say_probe, progress)
         executor = executors.get(
             way.executor, site=way.site, say=progress.say, starters=starters if way.probes_warm else None
         )
-        for found in largest_batches(plan.experiments, store=store, executor=executor, retry=way.retry, on_event=tell):
+        for found in largest_values(
+            searches, store=store, executor=executor, retry=way.retry, prepare=prepare, on_event=tell
+        ):
             results.append(found)
             if events:
                 events.tell_found(found)
     return results
 
 
-def _prepare(plan: Plan, way: Way, say: Callable[[str], None]) -> None:
-    """Prepare the data of the plan. Raise PreparationError if data are missing and may not be prepared."""
+def _prepare(*experiments: Experiment, way: Way, say: Callable[[str], None]) -> None:
+    """Prepare the experiments' data. Raise PreparationError if data are missing and may not be prepared."""
     if not way.prepare:
-        return _refuse_unprepared(plan)
-    for sentence in prepare_data(plan.experiments, on_event=say):
+        return _refuse_unprepared(experiments)
+    for sentence in prepare_data(experiments, on_event=say):
         say(sentence)
 
 
@@ -291,8 +299,8 @@ def _say_probe(progress: Progress | EventLines, event: Event) -> None:
         progress.say(f"probe: {event.text}")
 
 
-def _refuse_unprepared(plan: Plan) -> None:
-    for experiment in plan.experiments:
+def _refuse_unprepared(experiments: Iterable[Experiment]) -> None:
+    for experiment in experiments:
         if _can_run(experiment) and experiment.data_path and not Path(experiment.data_path).exists():
             source = experiment.data.source if experiment.data else "the data"
             raise PreparationError(

@@ -103,23 +103,23 @@ def refuse_options_of_local(
         )
 
 
-def refuse_submit_only(executor: str, *, probe: bool, find_batch: bool) -> None:
+def refuse_submit_only(executor: str, *, probe: bool, find: bool) -> None:
     """Raise SelectionError if the executor has no queue for the runs, or if another option must wait for runs."""
     if executor != SLURM:
         raise SelectionError(
             f"--submit-only works only with the executor {SLURM!r}, not with {executor!r}; add --executor {SLURM}"
         )
-    if probe or find_batch:
-        other = "--probe" if probe else "--find-batch"
+    if probe or find:
+        other = "--probe" if probe else "--find"
         raise SelectionError(f"--submit-only does not wait for runs, and {other} must; leave one of the two out")
 
 
-def budget_of(words: str | None, price: Price | None, *, find_batch: bool) -> Budget | None:
+def budget_of(words: str | None, price: Price | None, *, find: bool) -> Budget | None:
     """Return the budget of `--budget`, or None without the option. Raise SelectionError if it is invalid."""
     if words is None:
         return None
-    if find_batch:
-        raise SelectionError("--find-batch measures nothing and has no budget; leave --budget or --find-batch out")
+    if find:
+        raise SelectionError("--find measures nothing and has no budget; leave --budget or --find out")
     return parse_budget(words, price=price)
 
 

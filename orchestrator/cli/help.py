@@ -41,7 +41,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         "--gpus",
         "--screen",
         "--probe",
-        "--find-batch",
+        "--find",
         "--fail-fast",
         "--no-data-processing",
     ),

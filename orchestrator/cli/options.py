@@ -68,7 +68,7 @@ Warm = Annotated[
     Option(
         "--warm/--cold",
         help="Fork runs from a process that has imported torch and transformers, or start each run anew. [default: on CPUs, warm "
-        "for probes, --find-batch and tune; cold else]",
+        "for probes, --find and tune; cold else]",
     ),
 ]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would run; write nothing and run nothing.")]
@@ -220,9 +220,14 @@ class RunOptions(StartOptions):
             help="Run two steps of each experiment first; experiments that do not fit in memory fail at once.",
         ),
     ] = False
-    find_batch: Annotated[
-        bool, Option("--find-batch", help="Find each experiment's largest per-device batch that fits; measure nothing.")
-    ] = False
+    find: Annotated[
+        str | None,
+        Option(
+            metavar="ARGUMENT",
+            help="Find the largest value of this argument, such as max_seq_len, that fits in memory; measure nothing.",
+        ),
+    ] = None
+    find_batch: Annotated[bool, Option("--find-batch", hidden=True)] = False  # --find per_device_train_batch_size
     submit_only: Annotated[
         bool, Option("--submit-only", help="Submit the runs to Slurm and do not wait. Repeat the command to wait.")
     ] = False

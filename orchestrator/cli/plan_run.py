@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.campaign.environments import Hold
+    from orchestrator.campaign.probes.largest_value import Search
     from orchestrator.campaign.way import Way
     from orchestrator.cli.races import Races
     from orchestrator.executors.slurm.site import Site
@@ -103,6 +104,7 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
     suite, selection = _load(options), _select(options)
     suite, site = _with_executor(suite, options)
     way = replace(_way(options, suite.executor, site), race=races.aim if races else None)
+    axis = _axis(options)
     _use_only(options.gpus)
     machine = _machine(None, site)
     planned, failed_builds = _with_environments(suite, selection, machine, site, hold=None if options.dry_run else hold)
@@ -119,6 +121,7 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
     steps.refuse_empty(planned)
     if way.budget is not None:
         way.budget.refuse_without_gpus(planned.experiments, way.price)
+    searches = _searches(planned, axis, machine) if axis else []
     since = () if options.move_aside else changed_files(planned, options.results)
     for note in (*planned.notes, *since):
         tell(f"note: {note}")
@@ -133,8 +136,8 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
     if options.screen:
         screen_before(planned, store)
     lines = (lambda text: print_raw([text])) if options.json_lines else None
-    if options.find_batch:
-        return _find_batches(planned, store, way, lines)
+    if axis:
+        return _find_largest(searches, store, way, lines)
     store.add(planned.experiments)
     steps.note_asked(store, planned, suite=suite, selection=selection)
     summary = steps.carry_out(planned, store, way=way, console=err(), json_lines=lines)
@@ -206,7 +209,7 @@ def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
         executor, parallel=parallel, gpus=options.gpus, warm=options.warm, budget=options.budget
     )
     if options.submit_only:
-        way.refuse_submit_only(executor, probe=options.probe, find_batch=options.find_batch)
+        way.refuse_submit_only(executor, probe=options.probe, find=bool(_axis(options)))
     if options.screen:
         refuse_screen(executor)
     price = price_of(options)
@@ -220,7 +223,7 @@ def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
         probe=options.probe,
         site=site,
         price=price,
-        budget=way.budget_of(options.budget, price, find_batch=options.find_batch),
+        budget=way.budget_of(options.budget, price, find=bool(_axis(options))),
         submit_only=options.submit_only,
         warm=options.warm,
     )
@@ -399,13 +402,29 @@ def _show_plan(
             say(line)
 
 
-def _find_batches(planned: Plan, store: Store, way: Way, json_lines: Callable[[str], None] | None) -> None:
-    """Find the largest batches. Print them on stdout, or on stderr if stdout has lines of JSON."""
-    from orchestrator.campaign import steps
-    from orchestrator.campaign.probes.memory_probe import batch_lines
+def _axis(options: RunOptions) -> str | None:
+    """Return the argument whose largest value is to be found, or None. `--find-batch` is an older option for the batch."""
+    if options.find_batch and options.find is not None:
+        raise SelectionError(f"--find-batch finds another value than --find {options.find}; leave one of the two out")
+    if options.find is not None and not options.find.strip():
+        raise SelectionError("--find is empty; name an argument, such as max_seq_len")
+    return "per_device_train_batch_size" if options.find_batch else options.find
 
-    found = steps.find_batches(planned, store, way=way, console=err(), json_lines=json_lines)
-    for line in batch_lines(found):
+
+def _searches(planned: Plan, axis: str, machine: Machine) -> list[Search]:
+    from orchestrator.campaign.probes.largest_value import searches
+
+    sizes = [gpu.memory_bytes or 0 for gpu in machine.gpus] if machine.gpus_known else []
+    return searches(planned.experiments, axis, gpu_memory_bytes=min(sizes, default=0) or None)
+
+
+def _find_largest(searches: Sequence[Search], store: Store, way: Way, json_lines: Callable[[str], None] | None) -> None:
+    """Carry out the searches. Print their results on stdout, or on stderr if stdout has lines of JSON."""
+    from orchestrator.campaign import steps
+    from orchestrator.campaign.probes.largest_value import found_lines
+
+    found = steps.find_largest(searches, store, way=way, console=err(), json_lines=json_lines)
+    for line in found_lines(found):
         tell(line) if json_lines else say(line)
-    if any(one.failure and one.batch is None for one in found):
+    if any(one.failure and one.value is None for one in found):
         raise typer.Exit(1)

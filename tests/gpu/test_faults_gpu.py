@@ -80,9 +80,9 @@ def records(folder: Path) -> list[RunRecord]:
 def test_the_largest_batch_is_found_and_a_larger_one_says_what_it_needed(tmp_path: Path) -> None:
     """Rows of 8192 tokens: the largest batch is small, so the search is short."""
     write(tmp_path, {**LARGE, "max_seq_len": 8192, "per_device_train_batch_size": 8})
-    done = tunebench(tmp_path, *RUN, "--find-batch")
+    done = tunebench(tmp_path, *RUN, "--find", "per_device_train_batch_size")
     assert done.code == 0, done.err
-    batches = Store.resume(tmp_path / "results" / "batches").contents().experiments
+    batches = Store.resume(tmp_path / "results" / "searches").contents().experiments
     probed = {int(one.experiment.arguments["per_device_train_batch_size"]): one for one in batches}
     largest = max(batch for batch, one in probed.items() if one.records[0].status == "ok")
     assert f"per_device_train_batch_size {largest} fits" in done.out

@@ -21,6 +21,7 @@ from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")
+BATCH = "per_device_train_batch_size"
 FITS_UP_TO = """\
 import json, sys
 if int(sys.argv[1]) > 13:
@@ -47,20 +48,22 @@ def test_the_largest_batch_is_found_and_each_probe_is_a_run(tmp_path: Path) -> N
     }
     scenario = {"name": "s", "trainer": "custom", "device": "cpu", "custom": custom}
     scenario["arguments"] = {"per_device_train_batch_size": 4}
-    done = call(tmp_path, {"scenarios": [scenario]}, "--find-batch")
+    done = call(tmp_path, {"scenarios": [scenario]}, "--find", BATCH)
     assert done.returncode == 0, done.stderr
     assert "per_device_train_batch_size 13 fits, 14 does not" in done.stdout
-    probes = Store.resume(tmp_path / "results" / "batches").contents().experiments
+    probes = Store.resume(tmp_path / "results" / "searches").contents().experiments
     tried = {one.experiment.arguments["per_device_train_batch_size"]: one.records[0].kind for one in probes}
     assert tried == {"4": None, "8": None, "16": "oom_cuda", "12": None, "14": "oom_cuda", "13": None}
     again = call(tmp_path, {"scenarios": [scenario]}, "--find-batch")
-    assert again.stdout == done.stdout and "probe:" not in again.stderr, "what was probed is known"
+    assert again.stdout == done.stdout and "probe:" not in again.stderr, (
+        "what was probed is known, by the older option, too"
+    )
     told = call(tmp_path, {"scenarios": [scenario]}, "--find-batch", "--retry-failed", "--json-lines")
     assert done.stdout in told.stderr
     events = [json.loads(line) for line in told.stdout.splitlines()]
     ends = [(event["experiment"].rpartition(".")[2], event["kind"]) for event in events if event["event"] == "ended"]
-    assert ends == [("batch16", "oom_cuda"), ("batch14", "oom_cuda")], "a retry tries what did not fit again"
-    assert {"batch": 13, "too_large": 14, "failure": None}.items() <= events[-1].items()
+    assert ends == [(f"{BATCH}16", "oom_cuda"), (f"{BATCH}14", "oom_cuda")], "a retry tries what did not fit again"
+    assert {"axis": BATCH, "value": 13, "too_large": 14, "failure": None}.items() <= events[-1].items()
     assert events[-1]["event"] == "found" and f"{events[-1]['experiment']}: " in done.stdout
 
 

@@ -196,7 +196,7 @@ def test_a_budget_works_only_with_the_local_executor(in_process: Call, tmp_path:
             ("--executor", "slurm"),
             "--budget works only with the executor 'local', not with 'slurm'; leave --budget out",
         ),
-        (("--find-batch",), "--find-batch measures nothing and has no budget; leave --budget or --find-batch out"),
+        (("--find-batch",), "--find measures nothing and has no budget; leave --budget or --find out"),
         ((), "--budget 8GPUh: runs on CPUs use no GPU-hours, so this budget limits nothing; write hours, such as"),
     ):
         code, _, err = in_process("run", file, "--budget", "8GPUh", "--results", tmp_path / "r", *words)

@@ -41,7 +41,7 @@ _REQUEST = re.compile(r"[0-9a-f]+\.json")
 _SCREEN = re.compile(r"\d{14}-[0-9a-f]{6}\.json", re.ASCII)
 _EXPERIMENT = re.compile(r"experiment\.json")
 # Results folders inside the results folder of a campaign.
-_INSIDE = ("probes", "batches")
+_INSIDE = ("probes", "batches", "searches")  # `batches` is the older name of `searches`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""`--find-batch` with a program that has room for a known number of samples: damaged probes, kills, lies."""
+"""`--find` with a program that has room for a known number of samples: damaged probes, kills, lies."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from attack_cases.scene import Scene
 
 ROOM = 40
 FULL = "sys.exit('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB')"
+FIND = ("--find", "per_device_train_batch_size")
 BATCH = "(here / 'begun-0').touch()\nbatch = int(sys.argv[3])\n"
 
 
@@ -25,7 +26,7 @@ def program(scene: Scene, fits: str = f"batch <= {ROOM}", more: str = "") -> Non
 
 def probe_of(scene: Scene, batch: int) -> Path:
     """Return the folder of the probe of a batch."""
-    return next(scene.results.glob(f"batches/experiments/*.batch{batch}/runs/r1-t1"))
+    return next(scene.results.glob(f"searches/experiments/*.per_device_train_batch_size{batch}/runs/r1-t1"))
 
 
 def damaged(path: Path) -> None:
@@ -50,11 +51,11 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def damaged_probe(scene: Scene, damage: Callable[[Path], object], batch: int) -> None:
     """A probe whose record cannot be read is no proof that a batch does not fit, and the result says so."""
     program(scene)
-    said = scene.run("--find-batch")
+    said = scene.run(*FIND)
     assert f"{ROOM} fits" in said.out, said.text[-400:]
     scene.records_may_go = True
     damage(probe_of(scene, batch))
-    said = scene.run("--find-batch")
+    said = scene.run(*FIND)
     shown = [line for line in said.out.splitlines() if "fit" in line or "unknown" in line]
     right = any(f"{ROOM} fits, {ROOM + 1} does not" in line for line in shown)
     assert right or any("could not" in line or "unknown" in line or "damaged" in line for line in shown), shown
@@ -64,14 +65,14 @@ def damaged_probe(scene: Scene, damage: Callable[[Path], object], batch: int) ->
 def ended_search(scene: Scene, name: str, batch: int) -> None:
     """A search that is ended in the middle goes on where it was, and finds the same batch."""
     program(scene, more=f"if batch == {batch}: (here / 'there').touch(); hold()")
-    child = scene.start("run", "scenarios.yaml", "--yes", "--find-batch")
+    child = scene.start("run", "scenarios.yaml", "--yes", *FIND)
     scene.await_file("there", child)
     send(child.pid, SIGNALS[name])
     scene.codes.add(-signal.SIGKILL)
     time.sleep(0.3)
     scene.go()
     scene.ended(child)
-    said = scene.run("--find-batch")
+    said = scene.run(*FIND)
     assert f"{ROOM} fits, {ROOM + 1} does not" in said.out, said.text[-400:]
 
 
@@ -88,15 +89,15 @@ def ended_search(scene: Scene, name: str, batch: int) -> None:
 def odd_room(scene: Scene, fits: str) -> None:
     """The search ends, also if the program's memory has no limit, or a limit that changes."""
     program(scene, fits)
-    scene.run("--find-batch", timeout_s=110)
-    assert scene.call("status", "results/batches").code == 0
+    scene.run(*FIND, timeout_s=110)
+    assert scene.call("status", "results/searches").code == 0
 
 
 @case(start=("0", "-1", "many", "1.5", "99999999999", "4097", "[1, 2]", "null"))
 def odd_start(scene: Scene, start: str) -> None:
     """A batch from which the search cannot begin is refused in a sentence."""
     program(scene)
-    said = scene.run("--find-batch", "--set", f"arguments.per_device_train_batch_size={start}", timeout_s=110)
+    said = scene.run(*FIND, "--set", f"arguments.per_device_train_batch_size={start}", timeout_s=110)
     assert said.code in (0, 1, 2)
 
 
@@ -104,12 +105,12 @@ def odd_start(scene: Scene, start: str) -> None:
 def disturbed_search(scene: Scene, how: str) -> None:
     """A search beside another one, or whose run is cancelled or edited, ends with a true sentence."""
     program(scene, more="if batch == 48 and not (here / 'go').exists(): (here / 'there').touch(); hold()")
-    words = ("run", "scenarios.yaml", "--yes", "--find-batch", *(["--parallel", "2"] if how == "parallel" else []))
+    words = ("run", "scenarios.yaml", "--yes", *FIND, *(["--parallel", "2"] if how == "parallel" else []))
     child = scene.start(*words)
     others = [scene.start(*words)] if how == "two-calls" else []
     scene.await_file("there", child)
     if how == "cancel":
-        scene.call("cancel", "results/batches")
+        scene.call("cancel", "results/searches")
     elif how == "edited":
         path = scene.folder / "trainer.py"
         path.write_text(path.read_text() + "\n")
