@@ -20,6 +20,7 @@ from orchestrator.measure import intervals, losses
 from orchestrator.measure.intervals import Estimate, Ratio
 from orchestrator.measure.intervals.moderated import moderated
 from orchestrator.measure.metrics import Direction, Judged, metric
+from orchestrator.results.table.aggregate import STEPS_TO_TARGET
 
 LOSS, STEPS = "train_loss", "steps"
 EARLY = "runs ended early at different or unknown steps, and no losses over the same steps are logged"
@@ -165,6 +166,8 @@ def row(sample: Sample, measured: Measured, *, rules: Rules, p_adjusted: float |
     verdict, why = _verdict(rule, measured, rules=rules, p_adjusted=p_adjusted)
     if sample.is_start_up and measured.ratio is not None and verdict in (Verdict.IMPROVED, Verdict.REGRESSED):
         verdict, why = Verdict.INCONCLUSIVE, "no steady state in the only run of a side"
+    if rule.metric == STEPS_TO_TARGET and verdict is Verdict.IMPROVED:
+        why = "fewer steps to the same loss; is it still the same training?"
     if measured.over is not None:
         why = "; ".join(filter(None, (why, f"over the first {measured.over} steps, which all runs made")))
     return Row(

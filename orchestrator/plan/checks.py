@@ -52,7 +52,7 @@ def unknown_trainer(name: str) -> str | None:
 
 
 def watching(scenario: Scenario, trainer: Trainer) -> Found:
-    """Check the scenario's monitors, its `measure:` and its `steps:`.
+    """Check the scenario's monitors, its `measure:`, its `target:` and its `steps:`.
 
     Refuse the environment variable that sets the period of the GPU sampler.
     """
@@ -69,6 +69,8 @@ def watching(scenario: Scenario, trainer: Trainer) -> Found:
             f"trainer {trainer.name!r} reports no steps, so 'measure:' has no effect; write 'steps: stdout' if the command "
             "prints its steps, or remove 'measure:'",
         )
+    if scenario.target is not None and not trainer.instrumented:
+        yield ("target",), f"trainer {trainer.name!r} logs no losses that Tunebench reads; remove 'target:'"
     if scenario.steps is not None and measures and trainer.name != "script":
         yield ("steps",), f"trainer {trainer.name!r} measures its steps itself; remove 'steps:'"
     if scenario.env.get(PERIOD_VARIABLE) is not None:

@@ -21,6 +21,7 @@ from orchestrator.records.experiment import (
     Repeats,
     Script,
     StepSource,
+    Target,
     Text,
     as_items,
 )

@@ -158,6 +158,13 @@ class Repeats:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """The loss that a training is to reach (`measure/losses/target.py`). Each repeat of such an experiment has its own seed."""
+
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MetricSource:
     """The position of a number in a `custom` trainer's results: a JSON `key`, a CSV `column`, or a `pattern` with one group."""
 
@@ -251,6 +258,7 @@ class Experiment:
     data_path: str | None = None
     global_batch: int | None = None
     measure: Measure | None = None
+    target: Target | None = None
     steps: StepSource | None = None
     repeats: int = 1
     adaptive: Repeats | None = None

@@ -42,7 +42,12 @@ def text_of(experiment: Experiment) -> str:
             f"scenario {experiment.scenario!r} cannot be written ({str(error).splitlines()[0]}); "
             "all its names and paths must be UTF-8"
         ) from error
-    for unused in ('\n  "num_nodes": 1,', '\n  "environment": null,', '\n    "environment": null,'):
+    for unused in (
+        '\n  "num_nodes": 1,',
+        '\n  "target": null,',
+        '\n  "environment": null,',
+        '\n    "environment": null,',
+    ):
         text = text.replace(unused, "", 1)  # the file is the same as before these fields were added
     secret = _secret_in(experiment, text)
     if secret is not None:

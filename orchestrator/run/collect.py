@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 from orchestrator import trainers
 from orchestrator.files.printable_text import quoted
-from orchestrator.measure import metrics, throughput
+from orchestrator.measure import metrics, steps, throughput
+from orchestrator.measure.losses import target
 from orchestrator.measure.metrics import limits
-from orchestrator.measure.rank_files import worker_files
+from orchestrator.measure.rank_files import ranks_per_batch, worker_files
 from orchestrator.monitors import Monitor
 from orchestrator.records import Caveat, CaveatKind, Device, Experiment, Gpu, Measurement, RunFolder
 
@@ -91,7 +92,8 @@ def read(
     broken_by = partial(limits.broken_by_reading, wall_s=wall_s, gpu_bytes=_memory_of_one(gpus))
     watched = [_if_possible(number, broken_by) for number in _without_derived(answers, broken_by)]
     numbers = [*_without_doubles(own, reading.measurements), *_cost_added_up(watched)]
-    numbers = _with_device_name(numbers, gpus)
+    to_target = _to_target(experiment, run_dir, workers)
+    numbers = [*_with_device_name(numbers, gpus), *to_target]
     return Findings(
         measurements=tuple(numbers),
         ranks=reading.ranks,
@@ -107,7 +109,11 @@ def read(
         impossible=reading.impossible,
         contradiction=reading.contradiction or _broken_limit(experiment, own, reading, wall_s),
         broken_promises=tuple(_broken_promises(experiment, own, reading)),
-        warnings=(*reading.warnings, *_monitor_warnings(experiment, asked, watching, watched)),
+        warnings=(
+            *reading.warnings,
+            *dict.fromkeys(number.missing for number in to_target if number.missing),
+            *_monitor_warnings(experiment, asked, watching, watched),
+        ),
     )
 
 
@@ -171,6 +177,14 @@ def _steps(
     if not expected and not workers:
         return throughput.Reading(warnings=(Caveat(detail=_UNREAD),))
     return throughput.read(run_dir, workers, world_size=experiment.num_gpus, wall_s=wall_s)
+
+
+def _to_target(experiment: Experiment, run_dir: Path, workers: Sequence[Mapping[str, Any]]) -> tuple[Measurement, ...]:
+    first = next((worker for worker in workers if worker.get("rank") == 0), None)
+    if experiment.target is None or first is None:
+        return ()
+    common = steps.together(steps.read(run_dir), ranks_per_batch=ranks_per_batch(first))
+    return target.measurements(experiment.target, first, common)
 
 
 def _without_doubles(own: Sequence[Measurement], read: Sequence[Measurement]) -> list[Measurement]:

@@ -66,6 +66,7 @@ from orchestrator.run.nodes import communication, companions
 from orchestrator.run.nodes.rendezvous import meeting_point
 from orchestrator.run.training import Trained, start_facts, train
 from orchestrator.run.validity import gave_up, invalid, of_gone_folder
+from orchestrator.trainers.instrumented import with_own_seed
 
 # A cluster that ends an allocation signals its processes one after the other. The training, or the program that searches its log,
 # may die before this process gets a signal.
@@ -97,7 +98,7 @@ def run_one(run_dir: Path) -> RunRecord:
         raise ResultsError(
             f"{folder.path}: this folder contains no claimed run: {folder.claim.name} is missing or damaged"
         )
-    experiment = Store(folder.results).experiment(claim.experiment_id)
+    experiment = with_own_seed(Store(folder.results).experiment(claim.experiment_id), claim.repeat)
     with StopSignals() as stop, _marked(claim.marker):
         claims.take_over(folder.path)
         run_files.keep_room(folder)

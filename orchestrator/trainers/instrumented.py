@@ -7,6 +7,7 @@ which the monitor `hf_memory` reads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
@@ -26,6 +27,7 @@ PARTS = (
     *("architecture", "backward", "clocks", "compilations", "counting", "ending"),
     *("meter", "phases", "profiler", "recorder", "settings", "stages"),
 )
+SEED, TRAINERS_SEED = "seed", "42"
 TOKEN_SPEED = "train_tokens_per_second"
 
 _WRITTEN = "# Written by tunebench for this run: its instrument.py, with the parts in it.\n"
@@ -87,6 +89,18 @@ def _words(name: str, value: Text) -> tuple[str, ...]:
     if len(items) == 1 and items[0].startswith("-") and not _is_number(items[0]):
         return (f"--{name}={items[0]}",)  # as a separate word it would look like a flag
     return (f"--{name}", *items)
+
+
+def with_own_seed(experiment: Experiment, repeat: int) -> Experiment:
+    """Return the experiment of one repeat. If it has a target, each repeat has its own seed, and the first has the scenario's.
+
+    The loss depends on the seed, so repeats with one seed would hide how much the time to a target varies. A script gets a seed
+    only if its arguments have one.
+    """
+    first = experiment.arguments.get(SEED, None if experiment.script else TRAINERS_SEED)
+    if experiment.target is None or not isinstance(first, str) or not first.isdecimal():
+        return experiment
+    return replace(experiment, arguments={**experiment.arguments, SEED: str(int(first) + repeat - 1)})
 
 
 def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, Text]:

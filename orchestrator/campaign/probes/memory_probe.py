@@ -67,7 +67,7 @@ def is_instrumented(experiment: Experiment) -> bool:
 def short(experiment: Experiment) -> Experiment:
     """Return the same training with two steps and one repeat."""
     measure = Measure(discard_steps=0, at_most_steps=STEPS)
-    return replace(experiment, measure=measure, repeats=1, adaptive=None, monitors=(), keep="none")
+    return replace(experiment, measure=measure, target=None, repeats=1, adaptive=None, monitors=(), keep="none")
 
 
 def _mark(job: Job, record: RunRecord, *, on_event: OnEvent) -> bool:

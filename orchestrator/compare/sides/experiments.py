@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from orchestrator.compare.comparison import Entry, Run, Side
@@ -17,6 +17,7 @@ from orchestrator.compare.sides import environment
 from orchestrator.compare.sides.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.files.printable_text import counted
 from orchestrator.records import CaveatKind, Status
+from orchestrator.results.table.aggregate import STEPS_TO_TARGET, TO_TARGET
 from orchestrator.results.table.rows import Row, Value, in_json
 from orchestrator.screen.figures import Screen
 
@@ -51,11 +52,14 @@ def entry(runs: Sequence[Row], origin: Origin) -> Entry:
     facts = runs[0].facts
     given = {name: value for name, value in runs[0].arguments.items() if name not in PLACES}
     effective = environment.combined([_effective(row, given) for row in ok or failed or last])
+    measured = [_run(row) for row in ok]
+    if len({STEPS_TO_TARGET in run.numbers for run in measured}) > 1:  # a mean of only the fast runs would be too good
+        measured = [replace(run, numbers=_without_targets(run.numbers)) for run in measured]
     return Entry(
         key={name: facts[name] for name in OURS if name in facts},
         label="",
         status=status_of(ok, failed),
-        runs=tuple(_run(row) for row in ok),
+        runs=tuple(measured),
         arguments={**given, **effective},
         environment=environment.combined(
             [environment.of_cells({**row.facts, **row.measured}) for row in ok or failed or last]
@@ -93,6 +97,10 @@ def _last_attempts(runs: Iterable[Row]) -> list[Row]:
 
 def _count(value: Value) -> int:
     return value if isinstance(value, int) else 1
+
+
+def _without_targets(numbers: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if name not in TO_TARGET}
 
 
 def _run(row: Row) -> Run:

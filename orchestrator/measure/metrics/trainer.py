@@ -8,6 +8,12 @@ from orchestrator.measure.metrics.metric import Direction, Judged, Metric, Show,
 
 _final = partial(Metric, source="final metrics of the Trainer")
 _speed = partial(_final, direction=Direction.HIGHER)
+_target = partial(
+    Metric,
+    source="logged losses of rank 0, in scenarios with target:",
+    by_ratio=True,
+    leaves_out="Loading the model. A run that did not reach the target has no value; then the experiment has no mean.",
+)
 _reported = partial(
     Metric,
     source="results file of the training program (trainer thunder)",
@@ -96,6 +102,59 @@ FINAL = (
         source="worker file of rank 0",
         leaves_out="If the Trainer logged more often, neighbouring points are merged. Commas separate several runs.",
         where=Where.RAW,
+    ),
+    _target(
+        "time_to_target_s",
+        "time to target",
+        "Time from the start of the training loop to the moment when the mean of the last 10 logged losses reached the target.",
+        unit="s",
+        direction=Direction.LOWER,
+        show=Show.SECONDS,
+        min_effect=0.05,
+        one_run_effect=0.3,
+        where=Where.FIRST | Where.KEPT | Where.PAGE | Where.COMPARED,
+        order=212,
+    ),
+    _target(
+        "tokens_to_target",
+        "tokens to target",
+        "Tokens of all steps until the target was reached, padding included.",
+        unit="tokens, all devices",
+        show=Show.COUNT,
+        where=Where.FILES | Where.KEPT,
+        order=214,
+    ),
+    _target(
+        "steps_to_target",
+        "steps to target",
+        (
+            "Optimizer steps until the target was reached. Clearly fewer steps than the baseline are a reason for doubt, and not a "
+            "success: see `doubt`."
+        ),
+        unit="steps",
+        direction=Direction.LOWER,
+        min_effect=0.05,
+        one_run_effect=0.3,
+        where=Where.FIRST | Where.KEPT | Where.COMPARED,
+        order=216,
+    ),
+    _final(
+        "steps_to_target_spread",
+        "target spread",
+        "Typical factor between a run and the mean of steps_to_target, minus 1: exp(standard deviation of the logs) − 1.",
+        source="experiments with two ok runs or more",
+        unit="share",
+        direction=Direction.LOWER,
+        show=Show.SHARE,
+        where=Where.FILES,
+    ),
+    _final(
+        "steps_to_target_runs",
+        "reached",
+        "Number of repeats that ended ok and reached the target. If it is below runs_ok, there are no means.",
+        source="experiments with two ok runs or more",
+        show=Show.COUNT,
+        where=Where.FILES,
     ),
     _final("epoch", "epoch", "Number of passes over the data.", unit="epochs", where=Where.FILES),
     _final(

@@ -225,6 +225,7 @@ class Expansion:
             "trainer": self.trainer.name,
             "custom": self.custom,
             "measure": measure.record() if measure else None,
+            "target": self.scenario.target.record() if self.scenario.target else None,
             "baseline": self.layers.references(self.scenario.baseline),
             "steps": self.scenario.steps or self.trainer.steps,
             **self.scenario.how_often(),

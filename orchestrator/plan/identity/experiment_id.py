@@ -5,7 +5,7 @@ These parts are hashed:
 - the arguments as the trainer gets them, the model, the trainer, the command of `custom:`, the name of a script;
 - GPU count, node count, device, interpreter or the lock of a software environment, variables, the launcher's configuration;
 - the contents of the framework configuration, of the data, and of the files that a user's own command runs (`sources`);
-- `measure`, `steps`, and the monitors that can change the measurement.
+- `measure`, `target`, `steps`, and the monitors that can change the measurement.
 
 These parts are not hashed: repeats, limits, tags, Tunebench's own paths, ports, GPU ids, and the versions of packages. So new or
 reordered scenarios do not change the ids in other scenarios. In a results folder, experiments with the same content are resumed.
@@ -31,7 +31,7 @@ MAX_PART = 80
 # The fields that an experiment's digest covers, apart from its arguments. Many experiments share the objects in these fields.
 _shared = attrgetter(
     *("accelerate", "custom", "data", "device", "env", "environment", "framework", "measure", "model"),
-    *("monitors", "num_gpus", "num_nodes", "python", "script", "sources", "steps", "trainer"),
+    *("monitors", "num_gpus", "num_nodes", "python", "script", "sources", "steps", "target", "trainer"),
 )
 
 # Windows reserves these names for devices, even if a suffix follows after a dot.
@@ -95,6 +95,8 @@ class Digester:
         }
         if experiment.measure is not None:  # ids of experiments without `measure` must not change
             content["measure"] = experiment.measure.fields()
+        if experiment.target is not None:  # it changes what a run records, and the seeds of repeats
+            content["target"] = {"loss": experiment.target.loss}
         if (software := experiment.environment) is not None:  # before it is built, only what was asked for is known
             content["environment"] = [software.name, software.lock or f"asked for {software.request}"]
         if experiment.num_nodes > 1:

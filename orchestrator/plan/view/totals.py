@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.files.printable_text import counted
+from orchestrator.measure.losses.target import seeds_needed
 from orchestrator.plan.expand import Plan, has_id
 from orchestrator.plan.view.as_table import ROWS_SHOWN
 from orchestrator.records import Experiment
@@ -15,6 +16,8 @@ if TYPE_CHECKING:  # most plans need no forecast
     from orchestrator.plan.forecast.outlook import Outlook
 
 REASONS_SHOWN = 12
+# The seeds of MLPerf's reference runs for language models spread by 3 to 10 % in the samples that they need.
+_DIFFERENCE, _SPREADS = 0.05, (0.05, 0.10)
 
 
 def summary(plan: Plan, *, outlook: Outlook | None = None) -> list[str]:
@@ -22,6 +25,7 @@ def summary(plan: Plan, *, outlook: Outlook | None = None) -> list[str]:
     experiments = plan.experiments
     lines = [] if outlook and outlook.elsewhere else [_to_do(experiments)]
     lines += _to_build(experiments)
+    lines += _seeds(experiments)
     if len(experiments) > ROWS_SHOWN:
         lines.append(f"The first {ROWS_SHOWN} rows are shown; use --json or --commands to see all {len(experiments)}.")
     if plan.collapsed:
@@ -52,6 +56,17 @@ def _to_build(experiments: Sequence[Experiment]) -> Iterator[str]:
         are = "environment is" if len(names) == 1 else "environments are"
         ids = "its experiments have" if len(names) == 1 else "their experiments have"
         yield f"{', '.join(names)}: the {are} not built, so {ids} no ids yet; `run` builds, and so does `tunebench env build`."
+
+
+def _seeds(experiments: Sequence[Experiment]) -> Iterator[str]:
+    """Yield a sentence about the number of seeds if experiments have a target."""
+    repeats = [experiment.repeats for experiment in experiments if experiment.target and not experiment.skip]
+    if repeats:
+        few, many = (seeds_needed(spread, _DIFFERENCE) for spread in _SPREADS)
+        yield (
+            f"target: each repeat has its own seed. To show a difference of {_DIFFERENCE:.0%} takes {few} seeds per experiment "
+            f"if the seeds spread by {_SPREADS[0]:.0%}, and {many} if they spread by {_SPREADS[1]:.0%}; repeats: {min(repeats)}."
+        )
 
 
 def _reasons(experiments: Sequence[Experiment]) -> Iterator[str]:

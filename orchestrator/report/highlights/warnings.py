@@ -18,6 +18,7 @@ from orchestrator.results.table.doubts import DoubtKind, different
 _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns differently"}
 _OTHERS = {
     DoubtKind.INEXACT: f"had a numerical error over {LESS_EXACT:.0f} times that of the baseline",
+    DoubtKind.FEWER_STEPS: "needed clearly fewer steps to the target than the baseline, as another training would",
     DoubtKind.CONTAMINATED: "ran on GPUs that other processes used",
     DoubtKind.THROTTLED: "ran on GPUs with reduced clocks",
     DoubtKind.BUSY_HOST: "ran on a busy host",

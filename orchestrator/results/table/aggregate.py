@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from orchestrator.measure import intervals, losses
+from orchestrator.measure.losses import target
 from orchestrator.measure.memory_logs import finite
 from orchestrator.measure.metrics import METRICS
 from orchestrator.measure.metrics.work import RELATIVE
@@ -24,7 +25,10 @@ RATE, PER_GPU, LOSS, STEPS = "tokens_per_s", "tokens_per_s_per_gpu", "train_loss
 ROUND, ROUND_SPREAD = "round_time_s", "round_time_spread"
 LOGGED, PLANNED, STOPPED = "logged_losses", "effective_max_steps", "stopped_early"
 WRONG, OTHER_LOSS, NOT_COMPARED = "faster but wrong", "other loss", "loss not compared"
-INEXACT = "less exact"
+INEXACT, FEWER_STEPS = "less exact", "fewer steps to target"
+DOUBTS = (WRONG, OTHER_LOSS, INEXACT, FEWER_STEPS)
+STEPS_TO_TARGET = target.STEPS
+TO_TARGET = (target.TIME, target.TOKENS, target.STEPS)
 BY_RATIO = frozenset(metric.name for metric in METRICS.values() if metric.by_ratio)
 
 # Maps each metric with an interval over repeats to the columns of the interval's ends. A single run has its own interval of the
@@ -74,6 +78,9 @@ def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
     """Return the mean over several runs of a metric that is compared by ratios. Add its interval if INTERVALS names the metric."""
     if name == ROUND and min(values) > 0:
         return {name: mean(values, by_ratio=True), ROUND_SPREAD: intervals.mean_of_logs(values).spread}
+    if name == target.STEPS and min(values) > 0:
+        summary = intervals.mean_of_logs(values)
+        return {name: summary.mean, f"{name}_spread": summary.spread, f"{name}_runs": summary.n}
     if name not in INTERVALS or min(values) <= 0:
         return {name: mean(values, by_ratio=True)}
     summary = intervals.mean_of_logs(values)
@@ -95,7 +102,7 @@ def mean(values: Sequence[float], *, by_ratio: bool) -> float:
 def compared(cells: Sequence[Cell]) -> Iterator[dict[str, Value]]:
     """Yield for each experiment its scaling efficiency, and its loss compared with the baseline's loss."""
     for cell, smallest, baseline in zip(cells, scaling_bases(cells), _loss_bases(cells), strict=True):
-        yield {**_scaling(cell, smallest), **loss_against(cell, baseline)}
+        yield {**_scaling(cell, smallest), **_target_against(cell, baseline), **loss_against(cell, baseline)}
 
 
 def scaling_bases(cells: Sequence[Cell]) -> list[Cell | None]:
@@ -198,6 +205,32 @@ def loss_against(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
     difference = both[0] / both[1] - 1
     doubt: dict[str, Value] = {} if abs(difference) <= METRICS[LOSS].min_effect else {"doubt": _doubt(cell, baseline)}
     return {"loss_difference": difference, **doubt}
+
+
+def _target_against(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
+    """Return a doubt if the cell needs significantly fewer steps to the target than the baseline. Then it is another training.
+
+    The test is that of MLPerf's reference points: one-sided, at 5 %, with the variance of both sides together. Here it is over
+    logarithms.
+    """
+    sides = [] if baseline is None else [_steps_to_target(side) for side in (cell, baseline)]
+    (mine, theirs) = sides if len(sides) == 2 else (None, None)
+    if mine is None or theirs is None:
+        return {}
+    (mean, spread, runs), (base, base_spread, base_runs) = mine, theirs
+    degrees = runs + base_runs - 2
+    variance = ((runs - 1) * spread**2 + (base_runs - 1) * base_spread**2) / degrees
+    error = math.sqrt(variance * (1 / runs + 1 / base_runs))
+    least = max(intervals.t_quantile(degrees, level=0.9) * error, math.log1p(METRICS[target.STEPS].min_effect))
+    return {"doubt": FEWER_STEPS} if base - mean > least else {}
+
+
+def _steps_to_target(cell: Cell) -> tuple[float, float, int] | None:
+    """Return three values: the mean and the standard deviation of the logarithms of the runs' steps, and the number of runs."""
+    mean, spread, runs = (_number(cell, f"{target.STEPS}{part}") for part in ("", "_spread", "_runs"))
+    if mean is None or mean <= 0 or spread is None or runs is None or runs < 2:
+        return None
+    return math.log(mean), math.log1p(spread), int(runs)
 
 
 def _is_another_training(cell: Cell, baseline: Cell) -> bool:

@@ -120,7 +120,7 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
         if doubt is None and _is_less_exact(numbers, match):
             doubt = aggregate.INEXACT
         is_forbidden = doubts.forbid_claim(doubted, numbers, match.new, match.base)
-        in_doubt = doubt in (aggregate.WRONG, aggregate.OTHER_LOSS, aggregate.INEXACT) or is_forbidden
+        in_doubt = doubt in aggregate.DOUBTS or is_forbidden
         if is_forbidden and table.baseline:
             doubt = doubts.kinds(doubted, match.new, match.base)
         return Pair(match=match, speed=speed, memory=memory, loss=difference, doubt=doubt, in_doubt=in_doubt)

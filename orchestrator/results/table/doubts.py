@@ -33,6 +33,7 @@ class DoubtKind(StrEnum):
     WRONG = aggregate.WRONG
     OTHER_LOSS = aggregate.OTHER_LOSS
     INEXACT = aggregate.INEXACT
+    FEWER_STEPS = aggregate.FEWER_STEPS
     CONTAMINATED = "contaminated"
     BUSY_HOST = "busy host"
     RECOMPILED = "recompiled"
@@ -125,7 +126,7 @@ def kinds(found: Sequence[Sequence[Doubt]], *rows: int) -> str:
 def _of_row(
     doubt: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat], mixed: Sequence[Doubt]
 ) -> Iterator[Doubt]:
-    if doubt in (DoubtKind.WRONG.value, DoubtKind.OTHER_LOSS.value, DoubtKind.INEXACT.value):
+    if doubt in aggregate.DOUBTS:
         yield Doubt(kind=DoubtKind(str(doubt)))
     if not runs_ok:
         return  # without a number there is nothing to doubt

@@ -26,7 +26,15 @@ from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.due_runs import shortfall, without_cold_first
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, references, rows
-from orchestrator.results.table.aggregate import BY_RATIO, LOGGED, Cell, compared, over_repeats
+from orchestrator.results.table.aggregate import (
+    BY_RATIO,
+    LOGGED,
+    STEPS_TO_TARGET,
+    TO_TARGET,
+    Cell,
+    compared,
+    over_repeats,
+)
 from orchestrator.results.table.column_choice import varying
 from orchestrator.results.table.column_types import frame_of
 from orchestrator.results.table.references import Reference
@@ -282,7 +290,9 @@ def _means(measured: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
     means: dict[str, Value] = {}
     for name in dict.fromkeys(name for cells in measured for name in cells):
         values = [value for cells in measured if (value := cells.get(name)) is not None]
-        if name in BY_RATIO and len(values) > 1 and all(type(value) in (int, float) for value in values):
+        if name in TO_TARGET and 0 < len(values) < len(measured):  # a mean of only the fast runs would be too good
+            means |= {name: None, **({f"{name}_runs": len(values)} if name == STEPS_TO_TARGET else {})}
+        elif name in BY_RATIO and len(values) > 1 and all(type(value) in (int, float) for value in values):
             means |= over_repeats(name, cast(list[float], values))
         elif name == LOGGED:  # the mean loss needs the text of each repeat, even if two are equal
             means[name] = ", ".join(map(str, values)) if len(values) == len(measured) else None

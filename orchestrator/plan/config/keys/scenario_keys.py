@@ -108,6 +108,17 @@ class Measure(Model):
         return records.Measure(**self.model_dump())
 
 
+class Target(Model):
+    """The loss that a training is to reach: the mean of the last 10 logged losses. Each repeat has its own seed."""
+
+    loss: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(value_types.refuse_bool)] = Field(
+        description="Largest mean of the last 10 logged losses that counts as reached."
+    )
+
+    def record(self) -> records.Target:
+        return records.Target(loss=self.loss)
+
+
 class RepeatsRange(Model):
     """Repeat an experiment until the interval of its speed is within ± `within`: at least `min` times and at most `max` times."""
 
@@ -191,6 +202,9 @@ class Scenario(Model):
         Annotated[Whole, Tag("number")] | Annotated[RepeatsRange, Tag("range")], Discriminator(_repeats_kind)
     ] = Field(1, description="Number of runs of each cell, or a range such as `{min: 3, max: 10, within: 1%}`.")
     measure: Measure | None = Field(None, description="Settings of the steady state and of the early stop.")
+    target: Target | None = Field(
+        None, description="Loss to reach, such as {loss: 1.05}: time, tokens and steps until then become columns."
+    )
     steps: StepSource | None = Field(
         None,
         description="How a program without a Trainer reports its steps: `stdout` (it prints lines) or `tunebench.steps`.",
