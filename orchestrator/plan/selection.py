@@ -29,7 +29,7 @@ SETTABLE = sorted(
 MOST_IDS = 8  # an error shows at most this number of ids
 
 # Keys of a scenario whose parts can also be set one by one.
-NESTED = ("measure", "repeats")
+NESTED = ("measure", "repeats", "target")
 
 
 @dataclass(frozen=True, kw_only=True)

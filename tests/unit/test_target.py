@@ -119,6 +119,8 @@ def test_a_target_is_a_part_of_the_id_only_where_there_is_one(tmp_path: Path) ->
         for more in ({}, {"target": {"loss": 1.05}}, {"target": {"loss": 1.1}})
     )
     assert len({without.id, first.id, second.id}) == 3
+    set_to = planned(tmp_path, {"scenarios": [SCENARIO]}, settings=["target.loss=1.1"])
+    assert [one.id for one in set_to.experiments] == [second.id]
     assert "target" not in json.loads(experiment_file.text_of(without)), "as before there were targets"
     assert load(Experiment, experiment_file.text_of(first)).target == Target(loss=1.05)
     assert load(Experiment, dump(without)) == without
