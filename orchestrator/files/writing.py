@@ -28,13 +28,17 @@ def _write_aside(path: Path, content: str | bytes) -> Path:
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with aside.open("wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape"))
+            file.write(_as_bytes(content))
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
         aside.unlink(missing_ok=True)  # the disk may be full, and the file half written
         raise
     return aside
+
+
+def _as_bytes(content: str | bytes) -> bytes:
+    return content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape")
 
 
 @contextmanager
@@ -86,12 +90,12 @@ def _regular(path: Path, flags: int) -> int:
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def _write_reserved(path: Path, text: str) -> bool:
-    """Write the text into a reserved file or a new file. Return whether that succeeded. Never follow a link."""
+def _write_reserved(path: Path, content: str | bytes) -> bool:
+    """Write the content into a reserved file or a new file. Return whether that succeeded. Never follow a link."""
     with suppress(OSError), open(_regular(path, 0), "wb") as file:
         if os.fstat(file.fileno()).st_nlink > 1:
             return False
-        file.write(text.encode("utf-8", "surrogateescape"))
+        file.write(_as_bytes(content))
         file.truncate()
         file.flush()
         os.fsync(file.fileno())
@@ -119,10 +123,10 @@ def replace(path: Path, content: str | bytes) -> None:
         sync_folder(path.parent)
 
 
-def place_once(path: Path, text: str, *, reserved: Path | None = None) -> bool:
-    """Create the file `path` with this text unless it exists. Return whether it was created.
+def place_once(path: Path, text: str | bytes, *, reserved: Path | None = None) -> bool:
+    """Create the file `path` with this content unless it exists. Return whether it was created.
 
-    If `reserved` is given, write the text into that file first. The reserved file keeps the text, even after an error, until the
+    If `reserved` is given, write the content into that file first. The reserved file keeps it, even after an error, until the
     caller removes this file. Raise ResultsError if the file system cannot link files.
     """
     if reserved is not None and not _write_reserved(reserved, text):
@@ -131,7 +135,7 @@ def place_once(path: Path, text: str, *, reserved: Path | None = None) -> bool:
         return _placed(path, text, reserved)
 
 
-def _placed(path: Path, text: str, reserved: Path | None) -> bool:
+def _placed(path: Path, text: str | bytes, reserved: Path | None) -> bool:
     aside = reserved or _write_aside(path, text)
     try:
         os.link(aside, path)
