@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestrator.cli.db import db
 from orchestrator.cli.doctor_monitor_screen import doctor, monitor, probe_node, run_array, run_one, screen, site
 from orchestrator.cli.environments import env
 from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
@@ -90,6 +91,7 @@ _FUNCTIONS = (
 )
 for _name, _function in {**{one.__name__: one for one in _FUNCTIONS}, "list": list_names}.items():
     app.command(name=_name, cls=Command, epilog=examples(_name))(_function)
+app.add_typer(db, name="db")
 app.add_typer(env, name="env")
 app.command(name="run-one", hidden=True)(run_one)
 app.command(name="run-array", hidden=True)(run_array)
@@ -99,7 +101,7 @@ INTERRUPTED = 130
 # Every signal that asks to stop interrupts these commands, as Ctrl-C does. Another command is ended by the system.
 _STARTING_RUNS = (["run"], ["tune"], ["rerun"], ["bisect"], ["run-array"])
 # These commands use pandas or scipy.
-_COMPUTING = (*_STARTING_RUNS, ["run-one"], ["report"], ["compare"], ["history"], ["export"], ["verify"])
+_COMPUTING = (*_STARTING_RUNS, ["run-one"], ["report"], ["compare"], ["history"], ["export"], ["verify"], ["db"])
 # The libraries and the report of a small campaign need 480 MiB of address space (ulimit -v).
 _LEAST_MEMORY = 600 * 2**20
 

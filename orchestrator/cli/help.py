@@ -14,7 +14,7 @@ from orchestrator.errors import OrchestratorError, suggestion
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Run a benchmark": ("init", "plan", "run", "tune", "status", "cancel"),
     "Read its results": ("report", "show", "profile", "bundle", "export"),
-    "Compare results": ("compare", "rerun", "history", "bisect"),
+    "Compare results": ("compare", "rerun", "history", "bisect", "db"),
     "Know the machine and the scenario file": (
         "doctor",
         "screen",
@@ -89,6 +89,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "tunebench bisect mine.yaml --good torch==2.11 --bad torch==2.13",
     ),
     "bundle": ("tunebench bundle results",),
+    "db": (
+        "tunebench db add nightly/*",
+        'tunebench db query "SELECT id, avg(tokens_per_s) FROM runs GROUP BY id"',
+    ),
     "export": ("tunebench export results --to tensorboard",),
     "doctor": ("tunebench doctor --python ~/other/bin/python",),
     "screen": ("tunebench screen", "tunebench screen --json"),

@@ -261,7 +261,7 @@ class TuneOptions(StartOptions):
 class ReportOptions:
     """The options of `report`."""
 
-    folders: Annotated[list[Path], Argument(help="Results folders, or CSV files of results.")]
+    folders: Annotated[list[Path], Argument(help="Results folders, CSV files of results, or databases of runs.")]
     keep: Annotated[list[str] | None, Option(help="Columns to show even if they do not vary, separated by commas.")] = (
         None
     )

@@ -54,11 +54,18 @@ def experiments(
 
 
 def campaign(
-    root: Path, chosen: Sequence[Experiment], *, repeats: int = 1, series: int = 0, logs: bool = True, seed: int = 0
+    root: Path,
+    chosen: Sequence[Experiment],
+    *,
+    repeats: int = 1,
+    series: int = 0,
+    logs: bool = True,
+    seed: int = 0,
+    start: float = START,
 ) -> Path:
     """A results folder of these experiments: one in fifty out of memory; of the first `series` runs the steps and samples too."""
     chance = random.Random(seed)
-    cells = [(one, list(_records(one, repeats, chance, at))) for at, one in enumerate(chosen)]
+    cells = [(one, list(_records(one, repeats, chance, at, start))) for at, one in enumerate(chosen)]
     stored(root, *cells)
     store, left = Store.resume(root), series
     for experiment, records in cells:
@@ -72,9 +79,9 @@ def campaign(
     return root
 
 
-def _records(experiment: Experiment, repeats: int, chance: random.Random, at: int) -> Iterator[RunRecord]:
+def _records(experiment: Experiment, repeats: int, chance: random.Random, at: int, start: float) -> Iterator[RunRecord]:
     for repeat in range(1, repeats + 1):
-        started_at = START + 60 * (at * repeats + repeat)
+        started_at = start + 60 * (at * repeats + repeat)
         if at % 50 == 17:
             yield replace(failed(experiment, repeat), started_at=started_at, wall_s=21.5)
             continue

@@ -45,8 +45,8 @@ class CompareOptions:
         list[str] | None,
         Argument(
             metavar="BASE NEW",
-            help="Results folders, CSV files of Tunebench or of the reference system, or JSON files of pytest-benchmark. "
-            "Separate several folders or files of one side by commas.",
+            help="Results folders, databases of runs, CSV files of Tunebench or of the reference system, or JSON files of "
+            "pytest-benchmark. Separate several folders or files of one side by commas.",
         ),
     ] = None
     aa: Annotated[

@@ -30,7 +30,7 @@ def history(
     places: Annotated[
         list[Path],
         Argument(
-            help="Campaigns: results folders, folders that contain results folders, or CSV files. They are sorted by date."
+            help="Campaigns: results folders, folders that contain results folders, databases, or CSV files; sorted by date."
         ),
     ],
     output: Annotated[Path, Option(help="Folder for the files; not a results folder.")] = Path("history"),

@@ -1,9 +1,11 @@
 """Read the campaigns of a history, each as a side of `compare`, and sort them by their start.
 
-A campaign is a results folder, or a file that `compare` accepts. The user names the folder itself, or a folder that contains it.
-Several tables of one folder are one campaign. Some files have no start times: a CSV file with one row per experiment, or a file of
-the reference. If there is such a file, all campaigns keep the order of the command line. If several campaigns have the same run,
-the run counts only in the first of these campaigns on the command line.
+A campaign is a results folder, or a file that `compare` accepts. The user names the folder itself, a folder that contains it, or a
+database, which has several campaigns. Several tables of one folder are one campaign.
+
+Some files have no start times: a CSV file with one row per experiment, or a file of the reference. If there is such a file, all
+campaigns keep the order of the command line. If several campaigns have the same run, the run counts only in the first of these
+campaigns on the command line.
 """
 
 from __future__ import annotations
@@ -46,15 +48,15 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
     every, warnings = _places(places)
     for place, is_named in every:
         try:
-            side = sides.read([place], by=by)
+            read_here = sides.campaigns(place, by=by)
         except OrchestratorError as error:
             if is_named:
                 raise
             errors.append(error)
             warnings.append(f"left out: {error}")
             continue
-        found.append(side)
-        warnings += side.warnings
+        found += read_here
+        warnings += [warning for side in read_here for warning in side.warnings]
     if errors and not found:
         raise errors[0]
     campaigns = [Read(side=side, began_at=_began_at(side)) for side in _without_copies(found, warnings)]

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from orchestrator.compare.sides import environment
 from orchestrator.compare.sides.experiments import UNREADABLE, Origin, Place
-from orchestrator.compare.sides.keys import DIGEST
 from orchestrator.files.reading import resolved
 from orchestrator.records import Experiment, Job, JobState, RunRecord
 from orchestrator.results.contents import Contents
@@ -23,6 +22,7 @@ from orchestrator.results.table import foreign_rows, rows
 from orchestrator.results.table.rows import Row, Value
 from orchestrator.results.table.sources import reference_folder
 from orchestrator.results.table.sources.benchmarks import by_benchmark
+from orchestrator.results.table.sources.database import DIGEST, VARIABLES
 from orchestrator.screen import stored
 
 # The tables that a report writes next to each other, those that say most about the runs first.
@@ -131,7 +131,7 @@ def _hidden_arguments(experiment: Experiment) -> dict[str, Value]:
     if experiment.framework is not None:
         hidden[DIGEST] = experiment.framework.digest
     if experiment.env:
-        hidden["variables"] = " ".join(f"{name}={value}" for name, value in sorted(experiment.env.items()))
+        hidden[VARIABLES] = " ".join(f"{name}={value}" for name, value in sorted(experiment.env.items()))
     return hidden
 
 

@@ -17,6 +17,7 @@ from orchestrator.compare.comparison import Entry
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES
 from orchestrator.results.table.rows import Value, columns_named
+from orchestrator.results.table.sources.database import DIGEST
 
 Group = tuple[str | float | None, ...]
 Form = Callable[[Value], str | float | None]
@@ -34,9 +35,6 @@ SETTLED = ("device", "data", "interpreter")
 
 # Prefix of effective settings. Differences in them are listed, but only arguments identify an experiment.
 EFFECTIVE = "effective_"
-
-# The digest of a framework configuration. It shows whether the content has changed under the same name.
-DIGEST = "framework_digest"
 
 # Names of files and dates, which differ from run to run and identify no experiment.
 PLACES = frozenset({*BOOKKEEPING, *FILE_NAMES})

@@ -26,11 +26,11 @@ from orchestrator.records import Device, Status
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.folder import SUITE_FILE
 from orchestrator.results.table.rows import Row, Value, ambiguous
-from orchestrator.results.table.sources import csv_file
+from orchestrator.results.table.sources import csv_file, database
 
 ACCEPTED = (
-    "a results folder (of tunebench or of the reference system), a CSV file of results (benchmarks.csv, raw_summary.csv, or one "
-    "that the reference published) or the JSON file of pytest-benchmark"
+    "a results folder (of tunebench or of the reference system), a database of runs or a Parquet file of them, a CSV file of "
+    "results (benchmarks.csv, raw_summary.csv, or one that the reference published) or the JSON file of pytest-benchmark"
 )
 MOST_WARNINGS = 20
 
@@ -54,11 +54,22 @@ def several(sides: Sequence[Sequence[Path]], *, by: Sequence[str] = ()) -> list[
         chosen = [folders.without_own_tables(places) for places in sides]
         opened = [_opened(places) for places, _ in chosen]
         cells = ambiguous(row for one in opened for place in one if isinstance(place, Place) for row in place.rows)
-        read = [_side(one, cells, by) for one in opened]
+        names = [", ".join(map(str, places)) for places, _ in chosen]
+        read = [_side(one, cells, by, name=name) for one, name in zip(opened, names, strict=True)]
         return [
             replace(side, warnings=(*left_out, *side.warnings))
             for side, (_, left_out) in zip(read, chosen, strict=True)
         ]
+
+
+def campaigns(place: Path, *, by: Sequence[str] = ()) -> list[Side]:
+    """Return each campaign of a place as a side. Only a database has several. Raise the same errors as `read`."""
+    if not database.is_place(place):
+        return [read([place], by=by)]
+    with gc_pause.left_alone():
+        opened = _place(place)
+        cells = ambiguous(row for one in opened if isinstance(one, Place) for row in one.rows)
+        return [_side([one], cells, by, name=one.name) for one in opened]
 
 
 def _opened(places: Sequence[Path]) -> list[Place | Side]:
@@ -68,16 +79,16 @@ def _opened(places: Sequence[Path]) -> list[Place | Side]:
         raise ResultsError(
             "the same folder or file is named twice on a side, so its runs would count twice; name it once"
         )
-    return [_place(place) for place in places]
+    return [one for place in places for one in _place(place)]
 
 
-def _side(opened: Sequence[Place | Side], cells: frozenset[tuple[str, Value]], by: Sequence[str]) -> Side:
+def _side(opened: Sequence[Place | Side], cells: frozenset[tuple[str, Value]], by: Sequence[str], *, name: str) -> Side:
     read = [experiments.side(place, cells) if isinstance(place, Place) else place for place in opened]
     masked = redactor()
     sides = [_without_secrets(side, masked) for side in read]
     entries = _pooled([side.entries for side in sides])
     keyed, alike = _keyed(entries, keys.named(by, [entries]))
-    name = ", ".join(side.name for side in sides)
+    name = masked(name)
     warnings = [f"{side.name}: {warning}" for side in sides for warning in _bounded(side.warnings)]
     warnings += [f"{name}: {warning}" for warning in (*_copied(sides, entries), *alike, *_mixed(entries))]
     screens = tuple(screen for side in sides for screen in side.screens)
@@ -130,25 +141,35 @@ def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:
     )
 
 
-def _place(place: Path) -> Place | Side:
+def _place(place: Path) -> list[Place | Side]:
+    """Return the content of a folder or file. A database has a place for each of its campaigns."""
     try:
+        if database.is_place(place):
+            return [_campaign(place, campaign) for campaign in database.campaigns(place)]
         if place.is_dir():
             if folders.holds_results(place):
-                return folders.read(place)
+                return [folders.read(place)]
             damaged = f"its {SUITE_FILE} is damaged, or another program wrote it"
             raise Unreadable(damaged if (place / SUITE_FILE).exists() else "it is a folder without results")
         content = reading.read_bytes(Path(os.path.realpath(place)), limit=reading.LOG_BYTES)
         if content.lstrip()[:1] not in (b"{", b"["):
-            return _csv_file(place, content)
+            return [_csv_file(place, content)]
         document = reading.parse_json(content, finite=False)
         if not pytest_benchmark.is_pytest_benchmark(document):
             raise Unreadable("it is JSON, but not from pytest-benchmark")
-        return pytest_benchmark.read(place, document)
+        return [pytest_benchmark.read(place, document)]
     except FileNotFoundError:
         found = "it is a pipe or a device" if os.path.exists(place) else "there is no such file or folder"
         raise ResultsError(f"{place}: {found}; name {ACCEPTED}") from None
     except (OSError, ValueError) as error:
         raise ResultsError(f"{place}: cannot be compared: {reading.reason(error)}; name {ACCEPTED}") from None
+
+
+def _campaign(place: Path, campaign: database.Campaign) -> Place:
+    """Return a campaign of a database. Its rows are whole: they have what a comparison reads from the records."""
+    groups = [database.for_comparisons(rows) for rows in campaign.groups]
+    with_origin = [(rows, Origin(id=_own_id(rows[0]), whole=database.STARTED in rows[0].outcome)) for rows in groups]
+    return Place(name=f"{place}: {campaign.name}", groups=with_origin, warnings=())
 
 
 def _csv_file(place: Path, content: bytes) -> Place:

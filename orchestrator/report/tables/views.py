@@ -39,18 +39,18 @@ def terminal(view: View, *, width: int) -> RenderableType:
     names = [str(name) for name in shown.frame.columns]
     columns = [[printable(show(shown.means(name), value)) for value in cells(shown.frame[name])] for name in names]
     headings = [printable(heading) for heading in as_markdown.headings(names)]
-    fitting = _fitting(columns, headings, width)
+    fit = fitting(columns, headings, width)
     table = empty_table()
-    for name, heading in list(zip(names, headings, strict=True))[:fitting]:
+    for name, heading in list(zip(names, headings, strict=True))[:fit]:
         right = as_markdown.is_number(shown.frame, name, named=shown.named)
         table.add_column(Text(heading), justify="right" if right else "left", overflow="fold")
-    for row in zip(*columns[:fitting], strict=True):
+    for row in zip(*columns[:fit], strict=True):
         table.add_row(*map(Text, row))
     notes = (Text(printable(note), style="dim") for note in shown.notes)
-    return Group(Text(printable(shown.title), style="bold"), table, *unshown(names[fitting:]), *notes)
+    return Group(Text(printable(shown.title), style="bold"), table, *unshown(names[fit:]), *notes)
 
 
-def _fitting(columns: Sequence[Sequence[str]], headings: Sequence[str], width: int) -> int:
+def fitting(columns: Sequence[Sequence[str]], headings: Sequence[str], width: int) -> int:
     """Return the number of columns that fit, counted from the left. It is at least one."""
     left = width
     for place, (values, heading) in enumerate(zip(columns, headings, strict=True)):

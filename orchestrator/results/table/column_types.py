@@ -58,6 +58,12 @@ OTHERS: Mapping[str, tuple[str, str]] = {
         NUMBER,
         "`ranks.csv`: host memory of the rank and its children at the end of the training.",
     ),
+    "results_created_at": (
+        TEXT,
+        "Database: when the results folder of the run was made. It tells two folders of one path apart.",
+    ),
+    "started_at_s": (NUMBER, "Database: start of the run, in seconds since the epoch."),
+    "argument_columns": (TEXT, "Database: names of the columns that are arguments of the run, one per line."),
     "experiments": (WHOLE, "`--group-by`: experiments of the group."),
     "experiments_ok": (WHOLE, "`--group-by`: experiments of the group whose repeats all ended ok."),
 }

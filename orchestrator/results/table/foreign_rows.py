@@ -18,9 +18,10 @@ from orchestrator.files.printable_text import quoted
 from orchestrator.files.redaction import Redactor, redact_cells
 from orchestrator.measure.metrics import FACTS, METRICS, Show, limits
 from orchestrator.measure.metrics.work import COMPARISON, RELATIVE
-from orchestrator.records import Caveat, Experiment, Job, RunRecord, Status
+from orchestrator.records import Caveat, CaveatKind, Experiment, Job, RunRecord, Status
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.contents import StoredExperiment
+from orchestrator.results.due_runs import without_cold_first
 from orchestrator.results.table import rows
 from orchestrator.results.table.rows import Row, Value
 
@@ -36,7 +37,10 @@ _NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is 
 
 
 def run_rows(stored: StoredExperiment, warnings: list[str]) -> list[tuple[Job, RunRecord, Row]] | None:
-    """Return the runs that ended, with their rows; None if the experiment does not belong to its folder. Add to `warnings`."""
+    """Return the runs that ended, with their rows; None if the experiment does not belong to its folder. Add to `warnings`.
+
+    A cold first run has a caveat that leaves it out of the experiment's means.
+    """
     if not SAFE_ID.fullmatch(stored.experiment.id) or any(
         run.job.experiment_id != stored.experiment.id for run in stored.runs
     ):
@@ -45,7 +49,20 @@ def run_rows(stored: StoredExperiment, warnings: list[str]) -> list[tuple[Job, R
         return None
     ended = ((run.job, run.record) for run in stored.runs if run.record is not None)
     made = ((job, record, run_row(stored.experiment, job, record, warnings)) for job, record in ended)
-    return [(job, record, row) for job, record, row in made if row is not None]
+    runs = [(job, record, row) for job, record, row in made if row is not None]
+    last = {record.repeat: record for _, record, _ in runs}
+    kept = {record.repeat for record in without_cold_first(stored.experiment.adaptive, last.values())}
+    return [
+        (job, record, row if record.repeat in kept or record is not last[record.repeat] else _as_cold(row))
+        for job, record, row in runs
+    ]
+
+
+def _as_cold(row: Row) -> Row:
+    note = Caveat(kind=CaveatKind.COLD_FIRST_RUN, detail="it is clearly slower than the others")
+    warnings = (*row.warnings, note)
+    text = "\n".join(caveat.sentence for caveat in warnings)
+    return replace(row, warnings=warnings, outcome={**row.outcome, "warnings": text})
 
 
 def run_row(experiment: Experiment, job: Job, record: RunRecord, warnings: list[str]) -> Row | None:

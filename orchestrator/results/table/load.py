@@ -23,7 +23,7 @@ from orchestrator.records import Caveat, CaveatKind, JobState, Status
 from orchestrator.records.price import Price
 from orchestrator.results import folder, neighbour_cost
 from orchestrator.results.contents import StoredExperiment
-from orchestrator.results.due_runs import shortfall, without_cold_first
+from orchestrator.results.due_runs import shortfall
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, references, rows
 from orchestrator.results.table.aggregate import (
@@ -39,7 +39,7 @@ from orchestrator.results.table.column_choice import varying
 from orchestrator.results.table.column_types import frame_of
 from orchestrator.results.table.references import Reference
 from orchestrator.results.table.rows import Row, Value
-from orchestrator.results.table.sources import costs, csv_file, reference_folder
+from orchestrator.results.table.sources import costs, csv_file, database, reference_folder
 from orchestrator.results.table.sources.benchmarks import by_benchmark
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ResultsTable:
 
 @gc_pause.left_alone()
 def load(roots: Sequence[Path], *, price: Price | None = None) -> ResultsTable:
-    """Return the table of one or more results folders or CSV files. Raise ResultsError if one is missing or has no results.
+    """Return the table of results folders, CSV files or databases. Raise ResultsError if one is missing or has no results.
 
     The costs are at this price. If it is None, those of a results folder are at the folder's own price.
     """
@@ -139,8 +139,8 @@ def names_of(roots: Sequence[Path]) -> list[str]:
 
 def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[list[Row], list[str]]:
     """Return the rows and warnings of a folder. Add to `framework_arguments` the columns that each configuration sets."""
-    if root.is_file():
-        read, warnings = _csv_file(root)
+    if root.is_file() or database.is_database(root):
+        read, warnings = _database(root) if database.is_place(root) else _csv_file(root)
         for name, names in csv_file.set_by_frameworks(read).items():
             framework_arguments[name] = framework_arguments.get(name, frozenset()) | names
         return read, warnings
@@ -166,6 +166,13 @@ def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[l
     read = [row for stored in wanted for row in _stored_rows(stored, warnings)]
     caveats = dict.fromkeys(f"{row.facts['id']}: {caveat.sentence}" for row in read for caveat in row.warnings)
     return read, [*warnings, *caveats]
+
+
+def _database(place: Path) -> tuple[list[Row], list[str]]:
+    """Return the rows and warnings of a database or a Parquet file. If it has several campaigns, each row names its own."""
+    campaigns = database.campaigns(place)
+    read = [row for campaign in campaigns for row in database.for_tables(campaign, is_only=len(campaigns) == 1)]
+    return read, list(dict.fromkeys(f"{row.facts['id']}: {caveat.sentence}" for row in read for caveat in row.warnings))
 
 
 def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
@@ -197,21 +204,10 @@ def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
     if ended is None:
         return []
     state = stored.runs[-1].state if stored.runs else JobState.PENDING
-    last = {record.repeat: record for _, record, _ in ended}
-    kept = {record.repeat for record in without_cold_first(stored.experiment.adaptive, last.values())}
-    is_cold = [record.repeat not in kept and record is last[record.repeat] for _, record, _ in ended]
-    found = [_as_cold(row) if cold else row for (_, _, row), cold in zip(ended, is_cold, strict=True)]
+    found = [row for _, _, row in ended]
     found = found or [foreign_rows.sound(rows.of_plan(stored.experiment, state))]
     short = shortfall(stored)
     return [replace(row, shortfall=short) for rows_of_one in by_benchmark(found) for row in rows_of_one]
-
-
-def _as_cold(row: Row) -> Row:
-    """Return the row with a caveat that leaves it out of the experiment's means."""
-    note = Caveat(kind=CaveatKind.COLD_FIRST_RUN, detail="it is clearly slower than the others")
-    warnings = (*row.warnings, note)
-    text = "\n".join(caveat.sentence for caveat in warnings)
-    return replace(row, warnings=warnings, outcome={**row.outcome, "warnings": text})
 
 
 REMOVED_SHOWN = 5

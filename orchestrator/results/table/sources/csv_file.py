@@ -145,7 +145,7 @@ def _row(header: Sequence[str], cells: Cells, number: int, wrong: Counter[str]) 
     no_neighbours = {_NEIGHBOURS: 0} if _NEIGHBOURS in header else {}
     return Row(
         facts=facts,
-        arguments={name: _value(cells.get(name)) for name in header if _is_argument(name)},
+        arguments={name: _value(cells.get(name)) for name in header if is_argument(name)},
         outcome=outcome if _ENDED.issubset(outcome) else {**outcome, **_ending(header, outcome, numbers, number)},
         measured={**no_neighbours, **words, **numbers},
         warnings=tuple(map(Caveat.of_sentence, cells.get("warnings", "").splitlines())),
@@ -171,7 +171,7 @@ def set_by_frameworks(rows: Sequence[Row]) -> dict[str, frozenset[str]]:
     return {str(framework): fixed for framework in by_framework if framework is not None}
 
 
-def _is_argument(name: str) -> bool:
+def is_argument(name: str) -> bool:
     known = name in METRICS or name in _FACTS or name in _OUTCOME or name in _NO_ARGUMENT
     return bool(name) and not known and not name.startswith(_OF_THE_PROCESS)
 
