@@ -24,7 +24,7 @@ from orchestrator.plan.expand import Plan, has_id
 from orchestrator.records import EnvironmentRequest
 
 _TRIES = 3
-Hold = Callable[[AbstractContextManager[None]], object]
+Hold = Callable[[AbstractContextManager[object]], object]
 
 
 def with_environments(

@@ -47,6 +47,7 @@ class EventKind(StrEnum):
     LEFT = "left"
     ENDED_LEFTOVERS = "ended_leftovers"
     LEFT_BEHIND = "left_behind"
+    BUDGET = "budget"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +132,7 @@ def run_benchmark(
                 break
             if spending is not None and spending.is_over:
                 left = len(store.plan(experiments))
-                tell(Event(kind=EventKind.LEFT, text=spending.line(left)))
+                tell(Event(kind=EventKind.BUDGET, text=spending.line(left)))
     return replace(_summary(experiments, store, repeats), tried=retry.tried.union(handed_over))
 
 

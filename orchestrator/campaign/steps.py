@@ -17,7 +17,7 @@ from rich.console import Console
 
 from orchestrator import executors
 from orchestrator.campaign.environments import requirements
-from orchestrator.campaign.json_events import EventLines
+from orchestrator.campaign.events.json_events import EventLines
 from orchestrator.campaign.live_display import Progress
 from orchestrator.campaign.loop import Event, EventKind, Summary, run_benchmark
 from orchestrator.campaign.probes import parallel_cost
@@ -184,7 +184,7 @@ def carry_out(
                 fail_fast=way.fail_fast,
                 take_over=way.take_over,
                 spending=spending,
-                on_event=progress.on_event,
+                on_event=way.also_telling(progress.on_event),
             )
             if way.race is None:
                 return run(plan.experiments)

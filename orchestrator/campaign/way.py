@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator import executors
+from orchestrator.campaign.loop import Event, OnEvent
 from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.status.budget import Budget, parse_budget
 from orchestrator.errors import ConfigError, SelectionError, suggestion
@@ -45,8 +46,10 @@ class Way:
     # The most that the runs of the campaign may use. The executor `local` then starts no run that may exceed it.
     budget: Budget | None = None
     submit_only: bool = False
-    # Whether runs start warm if they can. None: those that only search do, which are probes and races.
+    # True if runs start warm where they can. None: those that only search do, which are probes and races.
     warm: bool | None = None
+    # Gets each event of the runs too, after the display.
+    on_event: OnEvent | None = None
 
     def environment_of(self, experiment: Experiment) -> Environment | None:
         """Return the environment of a starter for this experiment, or None for a cold start.
@@ -62,6 +65,16 @@ class Way:
     @property
     def measures_warm(self) -> bool:
         return self.race is not None if self.warm is None else self.warm
+
+    def also_telling(self, shown: OnEvent) -> OnEvent:
+        """Return a function that passes an event to the display, and then to `on_event`."""
+        every = (shown, *([self.on_event] if self.on_event else ()))
+
+        def tell(event: Event) -> None:
+            for one in every:
+                one(event)
+
+        return tell
 
 
 def retry_of(words: str | None) -> Retry:

@@ -116,6 +116,7 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
         return _show_dry_run(planned, options, way, machine)
     from orchestrator.campaign import steps
     from orchestrator.campaign.changed_files import changed_files
+    from orchestrator.campaign.events.notices import Notices
 
     planned = races.prepared(planned, machine) if races else planned
     steps.refuse_empty(planned)
@@ -140,13 +141,20 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
         return _find_largest(searches, store, way, lines)
     store.add(planned.experiments)
     steps.note_asked(store, planned, suite=suite, selection=selection)
-    summary = steps.carry_out(planned, store, way=way, console=err(), json_lines=lines)
+    notices = Notices(suite.notify, store.root, scenarios=suite.document.file)
+    hold(notices)
+    summary = steps.carry_out(
+        planned, store, way=replace(way, on_event=notices.on_event), console=err(), json_lines=lines
+    )
     if summary is None:
         return
     for remark in steps.remarks(planned, store, summary, retry=way.retry):
         tell(f"note: {remark}")
     write_report([options.results], keep=(), drop=(), form=None if options.json_lines else Format.TABLE)
     has_winner = races is None or races.show(planned, store)
+    notices.ended(summary)
+    for problem in notices.problems():
+        tell(f"note: {problem}")
     raise typer.Exit(summary.exit_code or min(failed_builds, 1) or int(not has_winner))
 
 

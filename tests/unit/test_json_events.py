@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from factories.results import BASE, ended, failed
 
-from orchestrator.campaign.json_events import EventLines
+from orchestrator.campaign.events.json_events import EventLines
 from orchestrator.campaign.loop import run_benchmark
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import Job, RunRecord

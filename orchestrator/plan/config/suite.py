@@ -58,6 +58,7 @@ class Suite:
     data_processing: DataProcessing = field(default_factory=DataProcessing)
     experiment_tag: str = "{model}.{framework}.gpus{num_gpus}"
     executor: str = "local"
+    notify: tuple[str, ...] = ()
     environments: NamedEnvironments = field(default_factory=NamedEnvironments)
     files: Mapping[str, Path] = field(default_factory=dict)
     shipped: tuple[str, ...] = ()
@@ -163,6 +164,7 @@ def load_suite(
         data_processing=parsed.data_processing or DataProcessing(),
         experiment_tag=parsed.experiment_tag,
         executor=parsed.executor,
+        notify=parsed.notify.command if parsed.notify else (),
         environments=named,
         files=files,
         shipped=tuple(shipped),

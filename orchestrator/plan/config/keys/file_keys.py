@@ -42,6 +42,14 @@ class DataProcessing(Model):
     )
 
 
+class Notify(Model):
+    """A command that hears of a few moments of a campaign."""
+
+    command: Annotated[tuple[str, ...], AfterValidator(value_types.not_empty)] = Field(
+        description="The command as a list. It gets a JSON object as its stdin, and at most 30 s."
+    )
+
+
 class SuiteFile(Model):
     """A Tunebench scenario file."""
 
@@ -60,6 +68,10 @@ class SuiteFile(Model):
         "local",
         min_length=1,
         description="Executor that starts the runs: `local` (this machine), `slurm`, or your own.",
+    )
+    notify: Notify | None = Field(
+        None,
+        description="Command to tell of the end of a campaign, of its first failure, and of a budget that is reached.",
     )
 
 

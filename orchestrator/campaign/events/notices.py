@@ -1,0 +1,137 @@
+"""Start the command of `notify:` at a few moments of a campaign: at its end, at its first failure, and when a budget is reached.
+
+The command gets a JSON object as its stdin. It is a process of its own, and no run waits for it: a thread waits for its end, and
+ends it after LIMIT_S. Its output goes to a file in `notices/` of the results folder, next to the object. A command that fails
+changes no exit code; the campaign says so once, at its end.
+
+The command's text is in no file of the results folder, because it may have an address that is a secret. Secrets in the object and
+in the output are masked.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from orchestrator.campaign.loop import Event, EventKind, Summary
+from orchestrator.errors import LaunchError
+from orchestrator.files import reading, writing
+from orchestrator.files.printable_text import escaped
+from orchestrator.files.redaction import masker, redact, redact_file
+from orchestrator.machine import process, process_tree
+from orchestrator.machine.child_environment import MARKER
+from orchestrator.records import RunRecord
+from orchestrator.results.due_runs import FAILURES
+
+FOLDER = "notices"
+LIMIT_S = 30.0
+ENDED, FAILED, BUDGET = "ended", "failed", "budget"
+
+
+class Notices:
+    """A context manager for the notices of one campaign. At its end, commands that still run are ended.
+
+    Without a command, every method does nothing.
+    """
+
+    def __init__(self, command: Sequence[str], root: Path, *, scenarios: Path, limit_s: float = LIMIT_S) -> None:
+        self._command, self._root, self._scenarios, self._limit_s = tuple(command), root.absolute(), scenarios, limit_s
+        self._told: set[str] = set()
+        self._ends: dict[threading.Thread, Callable[[], object]] = {}
+        self._problems: list[str] = []
+
+    def __enter__(self) -> Notices:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for thread, end in self._ends.items():
+            if thread.is_alive():
+                end()
+                thread.join()
+
+    def on_event(self, event: Event) -> None:
+        """Tell of the first failure, and of an event of the kind BUDGET."""
+        if event.kind is EventKind.BUDGET:
+            self._tell(BUDGET, text=event.text)
+        elif event.kind is EventKind.ENDED and event.record is not None and event.record.status in FAILURES:
+            self._tell(FAILED, text=event.text, run=_run(event.record))
+
+    def ended(self, summary: Summary) -> None:
+        """Tell of the end of the campaign. Its report has been written."""
+        counts = Counter({status.value: count for status, count in summary.counts.items()})
+        words = ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no runs"
+        missing = f", {summary.missing} missing" if summary.missing else ""
+        self._tell(
+            ENDED, text=f"the campaign has ended: {words}{missing}", runs=dict(counts), exit_code=summary.exit_code
+        )
+
+    def problems(self) -> list[str]:
+        """Wait for the commands that still run, at most LIMIT_S. Return a sentence if one of them failed."""
+        for thread in self._ends:
+            thread.join()
+        more = f" ({len(self._problems)} notices failed)" if len(self._problems) > 1 else ""
+        return [f"{problem}{more}" for problem in self._problems[:1]]
+
+    def _tell(self, what: str, **fields: Any) -> None:
+        """Start the command, unless it has been told of this before."""
+        if not self._command or what in self._told:
+            return
+        self._told.add(what)
+        folder = self._root / FOLDER
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-{uuid.uuid4().hex[:6]}"
+        told, log = folder / f"{name}.json", folder / f"{name}.log"
+        marker = uuid.uuid4().hex
+        try:
+            folder.mkdir(exist_ok=True)
+            writing.place_once(told, self._document(what, fields))
+            with told.open("rb") as given:
+                child = process.spawn(self._command, log=log, env={MARKER: marker}, stdin=given.fileno())
+        except (OSError, LaunchError) as error:
+            self._problems.append(f"the command of notify: could not be started: {redact(str(error))}")
+            return
+
+        end_all = partial(process_tree.end_tree, marker, root=child)
+
+        def wait() -> None:
+            with open(process.end_descriptor(child), "rb", buffering=0) as end:
+                has_ended = bool(select.select([end], [], [], self._limit_s)[0])
+            if not has_ended:
+                end_all()
+            code = child.wait()
+            redact_file(log, limit=reading.LOG_BYTES)
+            how = f"ended with exit code {code}" if has_ended else f"was stopped after {self._limit_s:g} s"
+            if code or not has_ended:
+                self._problems.append(f"the command of notify: {how}; its output is in {log}")
+
+        thread = threading.Thread(target=wait, name="waits for a notice", daemon=True)
+        self._ends[thread] = end_all
+        thread.start()
+
+    def _document(self, what: str, fields: Mapping[str, Any]) -> str:
+        about = {
+            "event": what,
+            "time": round(time.time(), 3),
+            "results": str(self._root),
+            "scenarios": str(self._scenarios),
+        }
+        return escaped(json.dumps(masker()({**about, **fields}))) + "\n"
+
+
+def _run(record: RunRecord) -> Mapping[str, Any]:
+    return {
+        "experiment": record.experiment_id,
+        "repeat": record.repeat,
+        "attempt": record.attempt,
+        "status": record.status.value,
+        "kind": record.kind,
+        "cause": record.cause,
+        "hint": record.hint,
+    }
