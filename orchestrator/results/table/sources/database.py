@@ -36,7 +36,7 @@ COLUMNS = (CAMPAIGN, CREATED, STARTED, ARGUMENTS)
 # Arguments that comparisons use and tables do not show: the environment variables of an experiment, and the digest of its framework
 # configuration. The digest shows whether the content has changed under the same name.
 DIGEST, VARIABLES = "framework_digest", "variables"
-# `report`, `compare` and `history` have all rows in memory. 20,000 runs of 150 columns take about a gigabyte.
+# `report`, `compare` and `history` have all rows in memory. docs/db.md has what 20,000 runs cost.
 MOST_RUNS = 20_000
 
 _NEEDED = ("id", "repeat", "status")
