@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,7 +78,11 @@ def query(
 
     if output is not None:
         _refuse(output)
+    before = signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # DuckDB does not return to Python before its answer is complete
     answer = queries.query(database, sql)
+    signal.signal(signal.SIGINT, before)
     if output is not None:
         _write(output, answer)
     elif form is Form.TABLE:

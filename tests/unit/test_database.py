@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -92,6 +93,17 @@ def test_eight_writers_at_once_lose_nothing_and_add_nothing_twice(tmp_path: Path
     assert sum("18 new run(s), 0 there already" in line for line in said) == 5
     assert answer(root, COUNT) == [(90, 5)]
     assert answer(root, "SELECT count(*) FROM (SELECT DISTINCT id, repeat, attempt, started_at_s FROM runs)") == [(90,)]
+
+
+def test_an_interrupt_ends_a_long_query(tmp_path: Path) -> None:
+    root = added(tmp_path / "database", night(tmp_path / "night"))
+    long = "SELECT sum(a.range * b.range) FROM range(3000000) a, range(3000000) b"
+    argv = [sys.executable, "-m", "orchestrator", "db", "query", long, "--db", str(root)]
+    query = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with pytest.raises(subprocess.TimeoutExpired):
+        query.wait(timeout=8)
+    query.send_signal(signal.SIGINT)
+    assert query.wait(timeout=10) == -signal.SIGINT
 
 
 def test_a_path_that_had_another_campaign_every_night_is_several_campaigns(tmp_path: Path, db: Call) -> None:
