@@ -19,11 +19,13 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestrator.cli.campaigns.plan import plan
+from orchestrator.cli.campaigns.run import run
+from orchestrator.cli.campaigns.tune import tune
 from orchestrator.cli.db import db
 from orchestrator.cli.doctor_monitor_screen import doctor, monitor, probe_node, run_array, run_one, screen, site
 from orchestrator.cli.environments import env
 from orchestrator.cli.help import Command, Commands, examples, mistake_in_words
-from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.results.compare import compare
 from orchestrator.cli.results.history_rerun_bisect import bisect, history, rerun
 from orchestrator.cli.results.profile import profile
@@ -31,7 +33,6 @@ from orchestrator.cli.results.report_show_status import bundle, cancel, export, 
 from orchestrator.cli.schema_init_list import init, list_names, schema
 from orchestrator.cli.terminal import streams
 from orchestrator.cli.terminal.console import err, say, tell
-from orchestrator.cli.tune import tune
 from orchestrator.cli.verify import verify
 from orchestrator.errors import REMEDIES, OrchestratorError, remedy
 from orchestrator.files.package import PACKAGE, has_changed

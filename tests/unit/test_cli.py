@@ -451,7 +451,7 @@ def test_several_mistakes_are_told_together(call: Call, file: Path) -> None:
 
 def test_a_long_campaign_asks_first(call: Call, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many cells twice, of up to an hour each; nobody is here to answer."""
-    monkeypatch.setattr("orchestrator.cli.plan_run._machine", lambda *_: EIGHT_GPUS)
+    monkeypatch.setattr("orchestrator.cli.campaigns.run.machine_of", lambda *_: EIGHT_GPUS)
     words = ("run", file, "--set", "timeout_s=3600", "--set", "device=cuda", "--results", tmp_path / "r")
     code, _, err = call(*words, "--confirm-above", "5")
     assert code == 2

@@ -5,9 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import fields
 
+from orchestrator.cli.campaigns.races import Races
+from orchestrator.cli.campaigns.run import carry_out
+from orchestrator.cli.campaigns.suite import price_of
 from orchestrator.cli.options import RunOptions, StartOptions, TuneOptions, takes
-from orchestrator.cli.plan_run import carry_out, price_of
-from orchestrator.cli.races import Races
 
 
 @takes(TuneOptions)
