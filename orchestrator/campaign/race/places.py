@@ -45,11 +45,15 @@ Records = Sequence[RunRecord | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """The experiments that race against each other, the state of their race, and the records of each experiment."""
+    """The experiments that race against each other, the state of their race, and the records of each experiment.
+
+    `in_doubt` is the number of runs whose speed was in doubt, so they did not count.
+    """
 
     experiments: Sequence[Experiment]
     state: Race
     records: Mapping[str, Records]
+    in_doubt: int = 0
 
     @property
     def first(self) -> Experiment:
@@ -98,7 +102,8 @@ def places(experiments: Sequence[Experiment], store: Store, aim: Aim = SPEED) ->
         slow = [one.id for one in group if any(argument_names.is_true(one.arguments.get(name)) for name in _COMPILES)]
         repeats = max(one.repeats for one in group)
         state = race([one.id for one in group], values, slow=slow, repeats=repeats, most=most_runs(group))
-        yield Place(experiments=group, state=state, records=records)
+        in_doubt = sum(value is NoSpeed.IN_DOUBT for of_one in values.values() for value in of_one)
+        yield Place(experiments=group, state=state, records=records, in_doubt=in_doubt)
 
 
 def groups(experiments: Iterable[Experiment], aim: Aim = SPEED) -> list[list[Experiment]]:

@@ -9,7 +9,7 @@ from statistics import fmean
 from rich.table import Table
 
 from orchestrator.campaign.race.objective import Objective
-from orchestrator.campaign.race.places import LEAST_REPEATS, Place, fewest_runs, most_runs
+from orchestrator.campaign.race.places import LEAST_REPEATS, Place, fewest_runs, most_repeats, most_runs
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.intervals.race import NoSpeed, Race
 from orchestrator.measure.metrics.metric import Show
@@ -118,6 +118,18 @@ class Names:
         ]
 
 
+def without_doubts(races: Sequence[Place]) -> Iterator[str]:
+    """Yield a sentence for each race with runs in doubt. The report distrusts an experiment that has one; the race left it out."""
+    names = Names(races)
+    for place in races:
+        if place.in_doubt and place.winner is not None:
+            were = "was" if place.in_doubt == 1 else "were"
+            counts = f"{place.in_doubt} of {counted(place.runs, 'run')} {were} in doubt"
+            yield one_line(
+                f"{names.place(place)}: {counts}; by the other runs, {names.of(place.winner)} leads.", longest=300
+            )
+
+
 def answers(races: Sequence[Place], objective: Objective) -> Iterator[str]:
     """Yield a sentence that names the winner by cost or by energy, for each race that is over. The report names the fastest."""
     names, word = Names(races), _PER_TOKEN.get(objective)
@@ -176,7 +188,7 @@ def in_words(place: Place) -> str:
     if state.due:
         return f"the race is not over; {counted(place.runs, 'run')} so far, and the same command goes on"
     dropped = f"{len(state.left)} of {len(place.experiments)} dropped"
-    why = "; it ended because the full grid has as many runs" if state.is_cut else ""
+    why = "; it ended because that grid has as many runs" if state.is_cut else ""
     return f"{dropped}; {_spent(place)}{why}"
 
 
@@ -186,15 +198,15 @@ def _spent(place: Place) -> str:
         one.id: fmean(record.wall_s for record in known) if (known := [*filter(None, place.records[one.id])]) else None
         for one in place.experiments
     }
-    here, grid = f"{counted(place.runs, 'run')}", _grid(place)
+    here, repeats = counted(place.runs, "run"), {most_repeats(one) for one in place.experiments}
+    of_each = f"{min(repeats)} runs of each" if len(repeats) == 1 else "all repeats"
+    grid = f"a grid with {of_each} has {most_runs(place.experiments)}"
     times = [(seconds, one) for one in place.experiments if (seconds := took[one.id]) is not None]
     if len(times) < len(place.experiments):
-        return f"{here} where the full grid has {grid}"
+        return f"{here}, where {grid}"
     own = math.fsum(record.wall_s for records in place.records.values() for record in records if record)
-    of_grid = math.fsum(seconds * one.most_repeats for seconds, one in times)
-    return (
-        f"{here} in {text(own, Show.SECONDS)}, where the full grid has {grid}, in about {text(of_grid, Show.SECONDS)}"
-    )
+    of_grid = math.fsum(seconds * most_repeats(one) for seconds, one in times)
+    return f"{here} in {text(own, Show.SECONDS)}, where {grid}, in about {text(of_grid, Show.SECONDS)}"
 
 
 def _grid(place: Place) -> int:

@@ -45,6 +45,8 @@ class Races:
         say("")
         if self.aim.objective is Objective.SPEED:
             _show_fastest(store)
+            for sentence in view.without_doubts(races):
+                say(sentence)
         for sentence in view.answers(races, self.aim.objective):
             say(sentence)
         return all(place.state.due or place.winner for place in races)

@@ -1,0 +1,70 @@
+"""The sentences about races that no fake trainer brings about, and which runs count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from factories.results import BASE, ended
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.campaign.race import view
+from orchestrator.campaign.race.aim import Aim
+from orchestrator.campaign.race.objective import Objective
+from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_runs
+from orchestrator.measure.intervals.race import NoSpeed, race
+from orchestrator.records import Device, Experiment
+
+A, B = (replace(BASE, id=f"s-{kind}-000000000000", arguments={"kind": kind}, repeats=3) for kind in "ab")
+
+
+def place(values: dict[str, list[float | NoSpeed]], *, experiments: Sequence[Experiment] = (A, B)) -> Place:
+    state = race([one.id for one in experiments], {one.id: values[one.arguments["kind"]] for one in experiments})
+    records = {one.id: [None] * len(values[one.arguments["kind"]]) for one in experiments}
+    doubts = sum(value is NoSpeed.IN_DOUBT for of_one in values.values() for value in of_one)
+    return Place(experiments=experiments, state=state, records=records, in_doubt=doubts)
+
+
+def test_runs_in_doubt_are_said_and_do_not_count() -> None:
+    (text,) = view.without_doubts([place({"a": [4.6, NoSpeed.IN_DOUBT, 4.6], "b": [4.0, 4.0]})])
+    assert text.endswith("1 of 5 runs was in doubt; by the other runs, kind=a leads.")
+    assert not [*view.without_doubts([place({"a": [4.6, 4.6], "b": [4.0, 4.0]})])]
+
+
+def test_a_race_of_runs_in_doubt_has_no_winner() -> None:
+    doubted = place({kind: [NoSpeed.IN_DOUBT, NoSpeed.IN_DOUBT] for kind in "ab"})
+    assert doubted.winner is None and not [*view.without_doubts([doubted])]
+    assert view.what_became(doubted, A.id) == "each speed was in doubt"
+
+
+@pytest.mark.parametrize(("objective", "races"), [(Objective.SPEED, 4), (Objective.COST, 2), (Objective.ENERGY, 2)])
+def test_cost_and_energy_race_over_numbers_of_gpus(objective: Objective, races: int) -> None:
+    on_gpus = [
+        replace(
+            BASE, id=f"{scenario}-{gpus}", scenario=scenario, num_gpus=gpus, device=Device.CUDA, cannot_run_here=None
+        )
+        for scenario in ("first", "second")
+        for gpus in (1, 2)
+    ]
+    assert len(groups(on_gpus, Aim(objective=objective))) == races
+
+
+@given(st.integers(1, 30), st.integers(1, 9))
+def test_the_fewest_runs_are_never_more_than_the_most(count: int, repeats: int) -> None:
+    group = [replace(BASE, id=str(number), repeats=repeats) for number in range(count)]
+    assert repeats <= fewest_runs(group) <= most_runs(group)
+
+
+def test_a_bound_of_several_races_is_their_sum() -> None:
+    assert view.bounds([[A, B], [A]]) == "tunebench tune: 2 races, which make 8 to 9 runs; the full grid has 9."
+
+
+def test_what_is_over_a_limit_is_found_by_the_worst_monitor() -> None:
+    low = ended(A, 1, peak_allocated_bytes=1.0, device_peak_used_bytes=2.0, train_loss=1.0)
+    high = ended(B, 1, peak_allocated_bytes=1.0, device_peak_used_bytes=4.0, train_loss=1.02)
+    records = {"a": [low], "b": [None, high]}
+    assert Aim(memory_bytes=3.0).exceeded(records) == {("b", 1): NoSpeed.OVER_LIMIT}
+    assert Aim(loss=0.01).exceeded(records) == {("b", 1): NoSpeed.OVER_LIMIT}
+    assert not Aim(loss=0.03, memory_bytes=4.0).exceeded(records)
