@@ -81,6 +81,19 @@ def test_costs_follow_from_speed_time_and_gpus(tmp_path: Path) -> None:
         assert found[f"{name}_low"] * found[f"{name}_high"] == pytest.approx(found[name] ** 2)
 
 
+@pytest.mark.parametrize(("times", "cost"), [((10.0, 40.0), 20.0 * 2 * 0.001), ((10.0, None), None)])
+def test_the_way_to_a_target_has_a_cost_if_all_runs_reach_it(
+    tmp_path: Path, times: tuple[float | None, ...], cost: float | None
+) -> None:
+    one = experiment(device=Device.CUDA, num_gpus=2)
+    runs = [
+        ended(one, number, time_to_target_s=time, steps_to_target=time and 7, steps=30)
+        for number, time in enumerate(times, start=1)
+    ]
+    root = stored(tmp_path / "r", (one, runs))
+    assert costs_of(root, price=GPU_HOUR).get("cost_to_target") == (cost and pytest.approx(cost))
+
+
 def test_a_node_costs_the_same_however_many_of_its_gpus_are_used(tmp_path: Path) -> None:
     node = replace(GPU_HOUR, per=Per.NODE_HOUR)
     one, all_of_two = campaign(tmp_path / "1", node), campaign(tmp_path / "8", node, num_gpus=8, num_nodes=2)

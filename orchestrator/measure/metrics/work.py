@@ -130,6 +130,13 @@ COST = (
         f"Cost of wall_s at the price: what the run itself cost. {_WHOSE}",
         leaves_out="Other runs at the same time: a price per node-hour counts the whole node for each of them.",
     ),
+    _cost(
+        "cost_to_target",
+        "cost to target",
+        f"Cost of time_to_target_s at the price. {_WHOSE}",
+        by_ratio=True,
+        leaves_out="Loading the model. A run that did not reach the target has no value; then the experiment has no mean.",
+    ),
 )
 
 # These columns are made from several rows (see `results/table/aggregate.py`).

@@ -28,7 +28,7 @@ WRONG, OTHER_LOSS, NOT_COMPARED = "faster but wrong", "other loss", "loss not co
 INEXACT, FEWER_STEPS = "less exact", "fewer steps to target"
 DOUBTS = (WRONG, OTHER_LOSS, INEXACT, FEWER_STEPS)
 STEPS_TO_TARGET = target.STEPS
-TO_TARGET = (target.TIME, target.TOKENS, target.STEPS)
+TO_TARGET = (target.TIME, target.TOKENS, target.STEPS, "cost_to_target")
 BY_RATIO = frozenset(metric.name for metric in METRICS.values() if metric.by_ratio)
 
 # Maps each metric with an interval over repeats to the columns of the interval's ends. A single run has its own interval of the

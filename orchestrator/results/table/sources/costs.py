@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from orchestrator.files import reading
+from orchestrator.measure.losses import target
 from orchestrator.records import Device
 from orchestrator.records.price import HOUR_S, Price, parse_price
 from orchestrator.results.table.rows import Row, Value
 
-PRICE, OF_RUN, OF_TOKENS, TO_FINISH = (
+PRICE, OF_RUN, OF_TOKENS, TO_FINISH, TO_TARGET = (
     *("provenance_price", "cost_of_run"),
-    *("cost_per_billion_tokens", "cost_to_finish"),
+    *("cost_per_billion_tokens", "cost_to_finish", "cost_to_target"),
 )
 _SPEEDS = ("real_tokens_per_s", "tokens_per_s")
 _ROWS, _BATCH, _STEPS = "effective_train_rows", "effective_global_batch", "steps_per_s"
@@ -38,7 +39,10 @@ def with_costs(row: Row, price: Price | None) -> Row:
     an_hour = price.of_time(HOUR_S, gpus=gpus, nodes=int(_number(row.facts, "num_nodes") or 1))
     costs: dict[str, Value] = {PRICE: str(price)}
     if an_hour is not None:
-        seconds = {OF_RUN: _number(row.measured, "wall_s"), OF_TOKENS: _billion_s(row), TO_FINISH: _finish_s(row)}
+        seconds = {
+            **{OF_RUN: _number(row.measured, "wall_s"), TO_TARGET: _number(row.measured, target.TIME)},
+            **{OF_TOKENS: _billion_s(row), TO_FINISH: _finish_s(row)},
+        }
         costs |= {name: an_hour * took / HOUR_S for name, took in seconds.items() if took is not None}
     return replace(row, measured={**row.measured, **costs})
 
