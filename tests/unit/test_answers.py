@@ -186,3 +186,21 @@ def test_the_first_is_the_fastest_and_nothing_is_best_without_a_clear_lead(sides
     assert order == sorted(order, reverse=True)
     assert ("no clear difference" in answer.text) == (not any(one.is_best for one in answer.candidates))
     assert [one.is_best for one in answer.candidates[1:]] == [False] * (len(sides) - 1)
+
+
+def test_of_several_operators_each_is_named_also_if_the_shape_would_be_enough() -> None:
+    calls = [
+        Made(
+            framework=None,
+            trainer="operators",
+            arguments={
+                **({"dtype": "float32"} if operator == "rmsnorm" else {}),
+                **{"operator": operator, "shape": shape, "implementation": implementation},
+            },
+            runs=[{"call_time_s": time} for time in times],
+        )
+        for operator, shape in (("rmsnorm", "64x64"), ("cross_entropy", "64x64"))
+        for implementation, times in (("eager", (0.2, 0.21, 0.2)), ("inductor", (0.1, 0.11, 0.1)))
+    ]
+    places = [answer.place for answer in found(*calls)]
+    assert [place.partition(", ")[2] for place in places] == ["rmsnorm, float32", "cross_entropy"]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NO_MODEL = "none"
 _MODEL, _GPUS = "model_name_or_path", "num_gpus"
 _NAMED = (FRAMEWORK, _MODEL, _GPUS, "num_nodes", "device")
+_OPERATOR = "operator"
 _ALSO = ("results", "scenario", "trainer", "python", "data")
 # A choice like a framework configuration, so it is part of the name of a configuration.
 _SOFTWARE = "environment"
@@ -49,11 +50,13 @@ class Names:
     def where(self, row: int, *, work: Sequence[str] = ()) -> str:
         """Return the model and the number of processes: `llama-1b at 2 GPUs`, or the scenario if there is no model.
 
-        The row's values of the columns in `work` are added, if they distinguish rows.
+        The row's values of the columns in `work` are added, if they distinguish rows. Of several operators, each is named.
         """
         preposition = "with" if self.is_cpu(row) else "at"
         model = self._model[row] if self._model[row] != NO_MODEL else one_line(self._scenario[row])
-        own = {name: value for name, _, value in self._arguments[row]}
+        operators = column(self._frame, _OPERATOR)
+        several = {_OPERATOR: operators[row]} if _OPERATOR in work and len(set(operators)) > 1 and operators[row] else {}
+        own = several | {name: value for name, _, value in self._arguments[row]}
         named = [one_line(show(name, own[name])) for name in work if name in own]
         return ", ".join([f"{model} {preposition} {self.processes(row)}", *named])
 
