@@ -112,6 +112,8 @@ def run_benchmark(
         store.remove_unfinished_claims()
         while True:
             _record_lost(experiments, store, tell, take_over=take_over, retry=NO_RETRY if handed_over else retry)
+            if spending is not None and not handed_over:
+                spending.note_ended()
             due = [
                 job
                 for job in store.plan(experiments, retry=NO_RETRY if handed_over else retry)

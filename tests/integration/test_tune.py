@@ -184,6 +184,8 @@ def test_a_limit_drops_at_once(tmp_path: Path) -> None:
     assert race.code == 0, race.said
     assert runs(race)["large"] == 1 and runs(race)["wrong"] == 1
     assert race.out.count("dropped in round 1: over the limit") == 2
+    assert "kinds: 1 process: kind=a is the fastest within the limits; kind=b, the next, is " in race.out
+    assert "kind wrong" not in race.out.splitlines()[-1] and "was not applied" not in race.out
 
 
 def test_the_cheapest_may_use_fewer_devices(tmp_path: Path) -> None:

@@ -125,6 +125,18 @@ def test_failed_and_cancelled_runs_have_used_their_time(tmp_path: Path) -> None:
     assert not made.start(3, 1.0), "0.83 GPU-hours are used"
 
 
+def test_a_lost_run_that_this_call_records_has_used_its_time(tmp_path: Path) -> None:
+    made = Runs(tmp_path / "r", "0.5GPUh")
+    lost = made.store.job(made.one.id, repeat=1, attempt=1)
+    lost.run_dir.mkdir(parents=True)
+    record = replace(ended(made.one, 1), wall_s=1000.0, started_at=1e4, status=Status.LOST)
+    assert write_record(lost.run_dir, record)
+    for _ in range(3):
+        made.spending.note_ended()
+    assert made.spending.line(1).startswith("--budget 0.5GPUh: 0.556GPUh used"), "once"
+    assert not made.start(2, 360.0)
+
+
 def test_hours_count_once_while_runs_are_concurrent(tmp_path: Path) -> None:
     made = Runs(tmp_path / "r", "0.25h")
     assert all(made.start(repeat, 360.0, began_at=1e6 + repeat) for repeat in (1, 2, 3, 4))

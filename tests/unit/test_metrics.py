@@ -57,6 +57,13 @@ def test_the_page_in_docs_is_the_registry(golden) -> None:
         ("tokens_per_s", 0.0, False),
         ("train_loss", -1.0, True),
         ("train_runtime", 12.0, False),  # longer than the run
+        ("mean_power_w", 700.0, True),
+        ("mean_power_w", 1e30, False),
+        ("energy_per_real_token_j", 0.004, True),
+        ("energy_per_real_token_j", 1e-12, False),
+        ("peak_allocated_bytes", 0.001, False),
+        ("sm_clock_mhz", 1980.0, True),
+        ("sm_clock_mhz", 1e9, False),
     ],
 )
 def test_limits_of_values(name: str, value: float, possible: bool) -> None:

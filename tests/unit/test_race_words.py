@@ -68,3 +68,11 @@ def test_what_is_over_a_limit_is_found_by_the_worst_monitor() -> None:
     assert Aim(memory_bytes=3.0).exceeded(records) == {("b", 1): NoSpeed.OVER_LIMIT}
     assert Aim(loss=0.01).exceeded(records) == {("b", 1): NoSpeed.OVER_LIMIT}
     assert not Aim(loss=0.03, memory_bytes=4.0).exceeded(records)
+
+
+def test_a_limit_that_could_not_be_applied_is_said() -> None:
+    silent, told = ended(A, 1, tokens_per_s=1.0), ended(B, 1, tokens_per_s=1.0, train_loss=1.0)
+    race_of_both = replace(place({"a": [4.6], "b": [4.0]}), records={A.id: [silent], B.id: [told]})
+    (text,) = view.unlimited([race_of_both], Aim(loss=0.01))
+    assert text.endswith("some experiments report no loss, so --limit loss was not applied to them.")
+    assert not [*view.unlimited([replace(race_of_both, records={B.id: [told]})], Aim(loss=0.01))]

@@ -41,6 +41,10 @@ class Aim:
     loss: float | None = None
 
     @property
+    def has_limits(self) -> bool:
+        return self.memory_bytes is not None or self.loss is not None
+
+    @property
     def is_over_gpus(self) -> bool:
         """True if experiments on different numbers of GPUs race against each other."""
         return self.objective is not Objective.SPEED
@@ -63,6 +67,18 @@ class Aim:
                 if too_large or too_high:
                     found[name, at] = NoSpeed.OVER_LIMIT
         return found
+
+    def unmeasured(self, records: Mapping[str, Sequence[RunRecord | None]]) -> list[str]:
+        """Return the limits that no run of an experiment could be held to, as `--limit` names them."""
+        every = [record for of_one in records.values() for record in of_one]
+        limits = (("memory", self.memory_bytes, MEMORIES), ("loss", self.loss, (_LOSS,)))
+        return [
+            name
+            for name, limit, metrics in limits
+            if limit is not None
+            and any(map(_is_ok, every))
+            and not all(_has_one(of_one, metrics) for of_one in records.values())
+        ]
 
 
 SPEED = Aim()
@@ -105,6 +121,15 @@ def refuse_unmeasured(aim: Aim, experiments: Sequence[Experiment]) -> None:
             f"--objective cost: scenario {on_cpu.scenario!r} uses no GPU, so a price per GPU-hour gives it no cost; write a price "
             "per node-hour, such as --price 20USD/nodeh"
         )
+
+
+def _is_ok(record: RunRecord | None) -> bool:
+    return record is not None and record.status is Status.OK
+
+
+def _has_one(records: Sequence[RunRecord | None], metrics: Sequence[str]) -> bool:
+    """Return whether a run of an experiment has one of these metrics. An experiment without an ok run needs none."""
+    return not any(map(_is_ok, records)) or any(_number(record, metrics) is not None for record in records)
 
 
 def _number(record: RunRecord | None, names: Sequence[str]) -> float | None:

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from rich.table import Table
 
+from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import LEAST_REPEATS, Place, fewest_runs, most_repeats, most_runs
 from orchestrator.files.printable_text import counted, one_line
@@ -21,7 +22,11 @@ from orchestrator.trainers.external.operators import NAME as OPERATORS
 _MOST_LINES, _MOST_NAMES = 40, 6
 # The interval of a speed that was not dropped has this number of standard errors on each side.
 ERRORS = 2.0
-_PER_TOKEN = {Objective.COST: "money", Objective.ENERGY: "energy"}
+_BEST = {
+    Objective.SPEED: "is the fastest within the limits",
+    Objective.COST: "needs the least money per token",
+    Objective.ENERGY: "needs the least energy per token",
+}
 _NO_SPEED = {
     NoSpeed.NO_MEMORY: "out of memory",
     NoSpeed.OVER_LIMIT: "over the limit",
@@ -130,10 +135,21 @@ def without_doubts(races: Sequence[Place]) -> Iterator[str]:
             )
 
 
+def unlimited(races: Sequence[Place], aim: Aim) -> Iterator[str]:
+    """Yield a sentence for each race with runs that could not be held to a limit."""
+    names = Names(races)
+    for place in races:
+        for limit in aim.unmeasured(place.records):
+            yield f"{names.place(place)}: some experiments report no {limit}, so --limit {limit} was not applied to them."
+
+
 def answers(races: Sequence[Place], objective: Objective) -> Iterator[str]:
-    """Yield a sentence that names the winner by cost or by energy, for each race that is over. The report names the fastest."""
-    names, word = Names(races), _PER_TOKEN.get(objective)
-    for place in races if word else ():
+    """Yield a sentence that names the winner of each race that is over.
+
+    The report's own answer names the fastest, but the report knows neither limits nor these objectives.
+    """
+    names = Names(races)
+    for place in races:
         known = [name for name in in_order(place.state) if relative(place, name) is not None]
         if place.state.due or not known:
             continue
@@ -141,11 +157,10 @@ def answers(races: Sequence[Place], objective: Objective) -> Iterator[str]:
         following = ""
         if others:
             share, tied = relative(place, others[0]) or 1.0, others[0] in place.state.racing
-            more = f"needs {100 * (1 / share - 1):.1f} % more" + (", not a clear difference" if tied else "")
-            following = f"; {names.of(others[0])}, the next, {more}"
-        yield one_line(
-            f"{names.place(place)}: {names.of(leader)} needs the least {word} per token{following}.", longest=400
-        )
+            is_speed = objective is Objective.SPEED
+            more = f"is {100 * (1 - share):.1f} % slower" if is_speed else f"needs {100 * (1 / share - 1):.1f} % more"
+            following = f"; {names.of(others[0])}, the next, {more}" + (", not a clear difference" if tied else "")
+        yield one_line(f"{names.place(place)}: {names.of(leader)} {_BEST[objective]}{following}.", longest=400)
 
 
 def _size(one: Experiment) -> str:

@@ -91,6 +91,7 @@ class Spending:
     is_over: bool = False
     next_s: float = 0.0
     _ended: list[_Span] = field(default_factory=list)
+    _counted: set[Job] = field(default_factory=set)
     _took: list[Took] = field(default_factory=list)
     _running: dict[Job, tuple[float, float]] = field(default_factory=dict)
 
@@ -106,11 +107,15 @@ class Spending:
         """Return the spending of a campaign, with the runs that have ended in its folder."""
         known = {one.id: one for one in experiments}
         spending = Spending(budget=budget, price=price, experiments=known, store=store, machine=machine)
-        for stored in store.contents().experiments:
-            if stored.experiment.id in known:
-                for run in stored.runs:
-                    spending._note_end(run)
+        spending.note_ended()
         return spending
+
+    def note_ended(self) -> None:
+        """Count the runs that have ended in the folder. This call may just have recorded some of them as lost."""
+        for stored in self.store.contents().experiments:
+            if stored.experiment.id in self.experiments:
+                for run in stored.runs:
+                    self._note_end(run)
 
     def may_start(self, job: Job) -> bool:
         """Return whether a run fits into the rest of the budget. Count it as running if it does."""
@@ -163,8 +168,9 @@ class Spending:
 
     def _note_end(self, run: StoredRun) -> None:
         """Count a run that has ended. A cancelled run has used its time, but does not show how long a run takes."""
-        if run.record is None:
+        if run.record is None or run.job in self._counted:
             return
+        self._counted.add(run.job)
         one = self.experiments[run.job.experiment_id]
         by_itself, ended_at = took(one, run), run.record.started_at + run.record.wall_s
         self._ended.append((ended_at - (by_itself.seconds if by_itself else run.record.wall_s), ended_at, one))

@@ -43,11 +43,12 @@ class Races:
             say(f"\n{title}")
             out().print(table)
         say("")
-        if self.aim.objective is Objective.SPEED:
+        if self.aim.objective is Objective.SPEED and not self.aim.has_limits:
             _show_fastest(store)
-            for sentence in view.without_doubts(races):
+        else:
+            for sentence in view.answers(races, self.aim.objective):
                 say(sentence)
-        for sentence in view.answers(races, self.aim.objective):
+        for sentence in (*view.without_doubts(races), *view.unlimited(races, self.aim)):
             say(sentence)
         return all(place.state.due or place.winner for place in races)
 

@@ -22,7 +22,19 @@ from orchestrator.measure.metrics import (
 from orchestrator.measure.metrics.facts import FACTS, SETTINGS
 from orchestrator.measure.metrics.metric import DASH, MIB, ONE_RUN_EFFECT, Direction, Judged, Metric, Show, Where
 
-__all__ = ["DASH", "FACTS", "METRICS", "MIB", "ONE_RUN_EFFECT", "SETTINGS", "Direction", "Judged", "Metric", "Show"]
+__all__ = [
+    "DASH",
+    "FACTS",
+    "METRICS",
+    "MIB",
+    "ONE_RUN_EFFECT",
+    "OURS",
+    "SETTINGS",
+    "Direction",
+    "Judged",
+    "Metric",
+    "Show",
+]
 __all__ += ["Where", "columns", "metric", "show"]
 
 _GROUPS = (
@@ -41,6 +53,9 @@ _GROUPS = (
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for group in _GROUPS for metric in group}
+
+# The names that no trainer may report: Tunebench makes these columns from records, from other columns, or from several rows.
+OURS = frozenset(("wall_s", "neighbours", *(metric.name for metric in (*work.RELATIVE, *work.COMPARISON, *work.COST))))
 
 
 def columns(where: Where) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ A speed, an amount of work or a memory cannot exceed what machines can do. A met
 
 from __future__ import annotations
 
+import math
+
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics.metric import Metric, Where
 
@@ -27,6 +29,9 @@ _MOST_PER_S = {
 # The most that one core of a CPU does per second, at 6 GHz. Per cycle, its matrix unit (AMX) makes 2,048 operations, and it reads
 # two vectors of 64 bytes from its first cache and writes one.
 _MOST_PER_S_AND_CORE = {"TFLOP/s per device": 2048 * 6e9 / 1e12, "bytes/s per device": 192 * 6e9}
+# What one device, or one token, cannot exceed or fall below. A GPU of today takes up to 1,400 W and runs at up to 3,000 MHz. At
+# 1,000 W and 1e10 tokens/s, a token takes 1e-7 J.
+_BETWEEN = {"W per device": (1e-3, 1e5), "MHz": (0.0, 1e5), "J/token": (1e-8, 1e9), "bytes": (1.0, math.inf)}
 # The most memory that one process can use. The processors of today address it with at most 52 bits.
 _MOST_MEMORY = {"bytes": 2.0**52, "MiB": 2.0**32}
 # Values of a GPU that cannot be 0, and memory that one GPU must have.
@@ -62,6 +67,13 @@ def broken_limit(
         return "must be at most 1; for percent, write the unit '%'"
     if metric.unit == "s" and wall_s is not None and value > longest_s(wall_s):
         return f"must be at most the {wall_s:.4g} s of the whole run"
+    low, high = _BETWEEN.get(metric.unit, (0.0, math.inf))
+    if value > high or 0 < value < low:
+        return (
+            f"must be between {low:.3g} and {high:.3g} {metric.unit}"
+            if high < math.inf
+            else f"must be at least {low:.3g}"
+        )
     most = _most(metric.unit, wall_s=wall_s, devices=devices)
     if most is not None and value > most:
         return f"must be at most {most:.3g}, because {counted(devices, 'device')} cannot reach more"

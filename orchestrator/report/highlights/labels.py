@@ -55,7 +55,9 @@ class Names:
         preposition = "with" if self.is_cpu(row) else "at"
         model = self._model[row] if self._model[row] != NO_MODEL else one_line(self._scenario[row])
         operators = column(self._frame, _OPERATOR)
-        several = {_OPERATOR: operators[row]} if _OPERATOR in work and len(set(operators)) > 1 and operators[row] else {}
+        several = (
+            {_OPERATOR: operators[row]} if _OPERATOR in work and len(set(operators)) > 1 and operators[row] else {}
+        )
         own = several | {name: value for name, _, value in self._arguments[row]}
         named = [one_line(show(name, own[name])) for name in work if name in own]
         return ", ".join([f"{model} {preposition} {self.processes(row)}", *named])

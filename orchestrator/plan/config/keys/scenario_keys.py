@@ -63,7 +63,7 @@ class Custom(Model):
         "line), `file:NAME.csv`, or `log`.",
         json_schema_extra={"pattern": r"^(stdout|log|file:(?!/|(.*/)?\.\./).+\.(jsonl?|csv))$"},
     )
-    metrics: dict[str, Metric] = Field(
+    metrics: Annotated[dict[str, Metric], AfterValidator(value_types.not_ours)] = Field(
         default_factory=dict, description="Name of a Tunebench metric → source of its value."
     )
 

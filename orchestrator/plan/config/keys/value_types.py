@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from orchestrator.measure.metrics import OURS
 from orchestrator.plan.config.argument_text import as_yaml
 from orchestrator.trainers.external.custom import leads_outside
 
@@ -50,6 +51,14 @@ def _combination(names: list[Any] | tuple[Any, ...]) -> str:
 def not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
     if not value:
         raise ValueError("the list is empty; give at least one value")
+    return value
+
+
+def not_ours(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the metrics of a custom trainer, or raise ValueError if one has the name of a column that Tunebench makes itself."""
+    for name in value:
+        if name in OURS:
+            raise ValueError(f"Tunebench makes the column {name} itself; choose another name for this metric")
     return value
 
 
