@@ -26,7 +26,7 @@ from orchestrator.machine import provenance
 from orchestrator.plan import placement
 from orchestrator.plan.forecast.assumed_machine import node_of
 from orchestrator.plan.identity import sources
-from orchestrator.records import Device, Experiment, JobState, RunRecord, Status
+from orchestrator.records import Device, Experiment, JobState, RunRecord, Start, Status
 from orchestrator.records.experiment import SAFE_ID, experiment_of
 from orchestrator.results import claims
 from orchestrator.results.contents import StoredRun
@@ -227,7 +227,8 @@ def _this_machine(python: str | None, num_gpus: int) -> Mapping[str, Value]:
         experiment_id="", repeat=1, attempt=1, status=Status.OK, started_at=now, wall_s=0.0, provenance=machine
     )
     empty = Experiment(id="", scenario="", model="", num_gpus=1, device=Device.CPU, trainer="", arguments={})
-    return {environment.NEIGHBOURS: 0, **_facts(rows.of_run(empty, record).measured, record)}
+    facts = _facts(rows.of_run(empty, record).measured, record)
+    return {environment.NEIGHBOURS: 0, environment.START: Start.COLD.value, **facts}
 
 
 def _changes_text(changes: Sequence[Difference]) -> str:

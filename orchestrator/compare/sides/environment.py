@@ -31,7 +31,7 @@ from orchestrator.results.table.rows import PACKAGES, Value, cell
 Cells = Mapping[str, Value]
 
 GPU, CPU, DEVICE, NEIGHBOURS, MONITORING, DATA = "gpu", "cpu", "device", "neighbours", "monitors", "data"
-LOCK = "environment_lock"
+LOCK, START = "environment_lock", "start"
 
 _GPU_STATE = ("power_limit_w", "sm_clock_max_mhz", "persistence_mode", "ecc")
 _DATA_FIELDS = ("split", "formatting", "samples", "seed", "fingerprint")
@@ -49,7 +49,7 @@ _NAMES = {
     "provenance_host_cpu": CPU,
     "provenance_host_cpu_count": "cpu_count",
     "provenance_host_system": "system",
-    "provenance_start": "start",
+    "provenance_start": START,
     "provenance_git_commit": "git_commit",
     "provenance_git_dirty": "git_dirty",
     "python": "interpreter",
