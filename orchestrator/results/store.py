@@ -257,7 +257,7 @@ def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = No
 
     The run's command may have removed the run's folder, or made it read-only: undo this. Move aside a `record.json` that cannot
     be read. If the record cannot be placed because the disk is full, it stays in the file `reserved`. Also redact the ranks' files,
-    which `run-one` cannot do if it was killed.
+    which `run-one` cannot do if it was killed. Raise ValueError if the record is too large to be read.
     """
     if not run_dir.is_dir() and is_ours(RunFolder(run_dir).results):
         for folder in (run_dir.parents[1], run_dir.parent, run_dir):
@@ -269,7 +269,13 @@ def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = No
     set_record_aside(run_dir)
     files = RunFolder(run_dir)
     redact_rank_files(files)
-    placed = writing.place_once(files.record, redact(dump(record)), reserved=reserved)
+    text = redact(dump(record))
+    if (size := len(text.encode("utf-8", "surrogatepass"))) > reading.RECORD_BYTES:  # no one could read it
+        most = reading.RECORD_BYTES / 2**20
+        raise ValueError(
+            f"it has {size / 2**20:.1f} MiB, and at most {most:.0f} are read; shorten the names of its numbers"
+        )
+    placed = writing.place_once(files.record, text, reserved=reserved)
     with suppress(OSError):
         files.kept_record.unlink(missing_ok=True)
     return placed

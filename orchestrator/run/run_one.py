@@ -128,7 +128,7 @@ def _write(folder: RunFolder, record: RunRecord) -> None:
     except (ValueError, TypeError) as error:  # a value cannot be written as JSON, and every run must end in a record
         cause = f"its record could not be written: {error}"
         bare = replace(record, status=Status.FAILED, kind="unknown", cause=redact(cause), tail=None, warnings=())
-        bare = replace(bare, measurements=(), settings={}, provenance={})
+        bare = replace(bare, measurements=(), settings={}, provenance={}, ranks=(), devices=(), benchmarks=())
         write_record(folder.path, bare, reserved=folder.kept_record)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from campaigns import tunebench
 from factories.results import experiment
 from test_reported_steps import carried_out, values
 
@@ -119,3 +120,23 @@ def test_a_run_without_a_benchmark_fails(tmp_path: Path, arguments: dict[str, st
 def test_an_option_that_pytest_does_not_know_fails_in_its_own_words(tmp_path: Path) -> None:
     _, record = carried_out(tmp_path, suite(tmp_path, no_such_option="1"))
     assert "unrecognized arguments: --no-such-option=1" in cause(record)
+
+
+LARGE = """
+import pytest
+
+@pytest.mark.parametrize("name", [str(number) + "a" * 3_000_000 for number in range(8)])
+def test_it(benchmark, name):
+    benchmark.pedantic(int, rounds=2)
+"""
+
+
+def test_a_record_that_is_too_large_to_be_read_is_a_failure_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(LARGE)
+    (tmp_path / "s.yaml").write_text(
+        "scenarios:\n- name: suite\n  trainer: pytest_benchmark\n  device: cpu\n  arguments: {path: test_it.py}\n"
+    )
+    done = tunebench(tmp_path, "run", "s.yaml", "--results", "results")
+    (record,) = (json.loads(file.read_text()) for file in done.results.glob("experiments/*/runs/*/record.json"))
+    assert done.code == 1 and record["status"] == "failed"
+    assert "MiB, and at most 16 are read; shorten the names of its numbers" in record["cause"]
