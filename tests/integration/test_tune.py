@@ -206,7 +206,7 @@ def test_the_least_energy_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--objective", "cost"), "--objective cost needs a price; add one, such as --price 2.50USD/GPUh"),
+        (("--objective", "cost"), "--objective cost needs a price above 0; add one, such as --price 2.50USD/GPUh"),
         (
             ("--objective", "cost", "--price", "2USD/GPUh"),
             "scenario 'kinds' uses no GPU, so a price per GPU-hour gives it no cost; write a price per node-hour",

@@ -86,8 +86,8 @@ SPEED = Aim()
 
 def aim_of(objective: Objective, limits: Iterable[str], price: Price | None) -> Aim:
     """Return the aim that `--objective` and `--limit` name. Raise SelectionError for other limits, and for a missing price."""
-    if objective is Objective.COST and price is None:
-        raise SelectionError(f"--objective {objective} needs a price; add one, such as --price 2.50USD/GPUh")
+    if objective is Objective.COST and not (price and price.amount):
+        raise SelectionError(f"--objective {objective} needs a price above 0; add one, such as --price 2.50USD/GPUh")
     memory, loss = None, None
     for word in limits:
         name, is_written, value = word.partition("=")
