@@ -74,5 +74,21 @@ def test_a_limit_that_could_not_be_applied_is_said() -> None:
     silent, told = ended(A, 1, tokens_per_s=1.0), ended(B, 1, tokens_per_s=1.0, train_loss=1.0)
     race_of_both = replace(place({"a": [4.6], "b": [4.0]}), records={A.id: [silent], B.id: [told]})
     (text,) = view.unlimited([race_of_both], Aim(loss=0.01))
-    assert text.endswith("some experiments report no loss, so --limit loss was not applied to them.")
+    assert text.endswith("some experiments do not report their loss, so --limit loss was not applied to them.")
+    (text,) = view.unlimited([replace(race_of_both, records={A.id: [silent]})], Aim(loss=0.01))
+    assert text.endswith("no run reports its loss, so --limit loss was not applied.")
     assert not [*view.unlimited([replace(race_of_both, records={B.id: [told]})], Aim(loss=0.01))]
+
+
+def test_what_is_over_a_limit_is_not_the_next() -> None:
+    """An experiment may be over a limit only in its second run, and be faster in its first."""
+    third = replace(A, id="s-c-000000000000", arguments={"kind": "c"})
+    values = {"a": [4.6, 4.6], "b": [4.7, NoSpeed.OVER_LIMIT], "c": [4.2, 4.2]}
+    (text,) = view.answers([place(values, experiments=(A, B, third))], Objective.SPEED)
+    assert "kind=a is the fastest within the limits; kind=c, the next, is " in text
+
+
+def test_a_race_without_a_winner_says_so() -> None:
+    failed = place({kind: [NoSpeed.FAILED, NoSpeed.FAILED] for kind in "ab"})
+    (text,) = view.answers([failed], Objective.ENERGY)
+    assert text.endswith("no winner; the table says why each experiment was dropped.")

@@ -31,7 +31,7 @@ _NO_SPEED = {
     NoSpeed.NO_MEMORY: "out of memory",
     NoSpeed.OVER_LIMIT: "over the limit",
     NoSpeed.FAILED: "it failed",
-    NoSpeed.MISSING: "without a speed",
+    NoSpeed.MISSING: "without a number",
     NoSpeed.IN_DOUBT: "each speed was in doubt",
 }
 
@@ -140,7 +140,15 @@ def unlimited(races: Sequence[Place], aim: Aim) -> Iterator[str]:
     names = Names(races)
     for place in races:
         for limit in aim.unmeasured(place.records):
-            yield f"{names.place(place)}: some experiments report no {limit}, so --limit {limit} was not applied to them."
+            yield f"{names.place(place)}: {_whom(place, aim, limit)}."
+
+
+def _whom(place: Place, aim: Aim, limit: str) -> str:
+    """Return in words that a limit was not applied to an experiment, or to none."""
+    one_by_one = [aim.unmeasured({name: records}) for name, records in place.records.items()]
+    if all(limit in missing for missing in one_by_one):
+        return f"no run reports its {limit}, so --limit {limit} was not applied"
+    return f"some experiments do not report their {limit}, so --limit {limit} was not applied to them"
 
 
 def answers(races: Sequence[Place], objective: Objective) -> Iterator[str]:
@@ -150,8 +158,12 @@ def answers(races: Sequence[Place], objective: Objective) -> Iterator[str]:
     """
     names = Names(races)
     for place in races:
-        known = [name for name in in_order(place.state) if relative(place, name) is not None]
-        if place.state.due or not known:
+        if place.state.due:
+            continue
+        beyond = [name for name, left in place.state.left.items() if left.why is not None]
+        known = [name for name in in_order(place.state) if name not in beyond and relative(place, name) is not None]
+        if not known:
+            yield f"{names.place(place)}: no winner; the table says why each experiment was dropped."
             continue
         leader, *others = known
         following = ""
@@ -244,5 +256,5 @@ def what_became(place: Place, name: str) -> str:
 def _why(state: Race, name: str) -> str:
     left = state.left[name]
     if left.at_most is not None:
-        return f"at most {100 * left.at_most:.1f} %"
+        return f"at most {100 * left.at_most:.{1 if left.at_most < 0.9995 else 3}f} %"
     return _NO_SPEED[left.why or NoSpeed.FAILED]

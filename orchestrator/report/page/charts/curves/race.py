@@ -52,7 +52,7 @@ def races(roots: Iterable[Path]) -> Chart:
                 views += [_view((_words(race.get("name")), stretch), drawn, _words(race.get("words")))] if drawn else []
     reading = (
         "Each row is an experiment of a race (`tunebench tune`): its estimated speed relative to the leader's, and an interval of "
-        "two standard errors. Grey experiments were dropped: they got no more runs, because they were clearly slower."
+        "two standard errors. Grey experiments were dropped: they got no more runs, for the reason next to them."
     )
     return Chart(id="race", title="The race", reading=reading, facets=("Race", "Rows"), views=tuple(views))
 
