@@ -167,11 +167,13 @@ if "stubborn" in sys.argv:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 code = "import os, time; open('lost', 'w').write(str(os.getpid())); time.sleep(600)"
 subprocess.Popen([sys.executable, "-c", f"import os, sys; os.setsid(); os.fork() and os._exit(0)\\n{code}"], env={}).wait()
-while not os.path.exists("lost") or not open("lost").read():
+lost = ""
+while not lost:  # of several ranks, each writes the file anew, so it may be empty at times
     time.sleep(0.01)
-with open("ids.part", "w") as file:
-    print(os.getpid(), os.getppid(), open("lost").read(), file=file)
-os.rename("ids.part", "ids")
+    lost = open("lost").read() if os.path.exists("lost") else ""
+with open(f"ids.part{os.getpid()}", "w") as file:
+    print(os.getpid(), os.getppid(), lost, file=file)
+os.rename(f"ids.part{os.getpid()}", "ids")
 time.sleep(0 if "leave" in sys.argv else 600)
 """
 
