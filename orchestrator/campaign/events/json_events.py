@@ -86,8 +86,8 @@ def _run(job: Job) -> Mapping[str, Any]:
     return {"experiment": job.experiment_id, "repeat": job.repeat, "attempt": job.attempt}
 
 
-def _ended(record: RunRecord) -> Mapping[str, Any]:
-    numbers = {number.name: number.value for number in record.measurements}
+def end_of(record: RunRecord) -> Mapping[str, Any]:
+    """Return which run has ended, and how, for programs to read."""
     return {
         "experiment": record.experiment_id,
         "repeat": record.repeat,
@@ -95,6 +95,13 @@ def _ended(record: RunRecord) -> Mapping[str, Any]:
         "status": record.status.value,
         "kind": record.kind,
         "cause": record.cause,
+    }
+
+
+def _ended(record: RunRecord) -> Mapping[str, Any]:
+    numbers = {number.name: number.value for number in record.measurements}
+    return {
+        **end_of(record),
         "wall_s": record.wall_s,
         "measurements": {name: numbers[name] for name in KEY_NUMBERS if name in numbers},
     }

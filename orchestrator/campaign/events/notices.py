@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from orchestrator.campaign.events.json_events import end_of
 from orchestrator.campaign.loop import Event, EventKind, Summary
 from orchestrator.errors import LaunchError
 from orchestrator.files import reading, writing
@@ -28,7 +29,6 @@ from orchestrator.files.printable_text import escaped
 from orchestrator.files.redaction import masker, redact, redact_file
 from orchestrator.machine import process, process_tree
 from orchestrator.machine.child_environment import MARKER
-from orchestrator.records import RunRecord
 from orchestrator.results.due_runs import FAILURES
 
 FOLDER = "notices"
@@ -62,7 +62,7 @@ class Notices:
         if event.kind is EventKind.BUDGET:
             self._tell(BUDGET, text=event.text)
         elif event.kind is EventKind.ENDED and event.record is not None and event.record.status in FAILURES:
-            self._tell(FAILED, text=event.text, run=_run(event.record))
+            self._tell(FAILED, text=event.text, run={**end_of(event.record), "hint": event.record.hint})
 
     def ended(self, summary: Summary) -> None:
         """Tell of the end of the campaign. Its report has been written."""
@@ -123,15 +123,3 @@ class Notices:
             "scenarios": str(self._scenarios),
         }
         return escaped(json.dumps(masker()({**about, **fields}))) + "\n"
-
-
-def _run(record: RunRecord) -> Mapping[str, Any]:
-    return {
-        "experiment": record.experiment_id,
-        "repeat": record.repeat,
-        "attempt": record.attempt,
-        "status": record.status.value,
-        "kind": record.kind,
-        "cause": record.cause,
-        "hint": record.hint,
-    }

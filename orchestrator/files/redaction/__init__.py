@@ -7,8 +7,8 @@
 
 Secrets stay in the environment of the person who runs the benchmark: the runs inherit them.
 
-A text with colours, or in the notation of URLs, HTML or JSON, is also searched as the plain text that it represents (`decoded`),
-for all three.
+A text with colours, or in the notation of URLs, HTML or JSON, is also searched in these three ways as the plain text that it
+represents (`decoded`).
 
 These secrets are not found:
 

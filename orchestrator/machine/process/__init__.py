@@ -59,9 +59,8 @@ def run(
 
     If this process gets SIGINT or SIGTERM, it ends the tree, and the outcome is `cancelled`. A second signal kills the tree. A
     caller that must hold back signals before and after this call passes its own `stop`. A `starter` forks the command's processes
-    if it can, else they start cold. If the tree reaches a limit,
-    `before_ending` is called while the tree still lives. The command's files must exist already. Raise LaunchError if the
-    command cannot be started.
+    if it can, else they start cold. If the tree reaches a limit, `before_ending` is called while the tree still lives. The
+    command's files must exist already. Raise LaunchError if the command cannot be started.
     """
     marker = checked_marker(command.env.get(MARKER, uuid.uuid4().hex))
     with StopSignals() if stop is None else nullcontext(stop) as held:
