@@ -114,13 +114,8 @@ def run_benchmark(
             _record_lost(experiments, store, tell, take_over=take_over, retry=NO_RETRY if handed_over else retry)
             if spending is not None and not handed_over:
                 spending.note_ended()
-            due = [
-                job
-                for job in store.plan(experiments, retry=NO_RETRY if handed_over else retry)
-                if (repeats is None or job.repeat in repeats)
-                and handed_over[job.experiment_id, job.repeat] < MAX_HAND_OVERS
-                and (first_due is None or job in first_due or not _left_to_next_call(job, store))
-            ]
+            planned = store.plan(experiments, retry=NO_RETRY if handed_over else retry)
+            due = [job for job in planned if _is_of_this_call(job, store, repeats, handed_over, first_due)]
             first_due = {*due} if first_due is None else first_due
             held = _held(experiments, store, executor)
             if not due and not held and not _await_others(experiments, store, tell):
@@ -136,6 +131,21 @@ def run_benchmark(
                 left = len(store.plan(experiments))
                 tell(Event(kind=EventKind.BUDGET, text=spending.line(left)))
     return replace(_summary(experiments, store, repeats), tried=retry.tried.union(handed_over))
+
+
+def _is_of_this_call(
+    job: Job,
+    store: Store,
+    repeats: Collection[int] | None,
+    handed_over: Counter[tuple[str, int]],
+    first_due: Collection[Job] | None,
+) -> bool:
+    """Return whether this call makes a run that is due: it is one of `repeats`, and may be tried again."""
+    return (
+        (repeats is None or job.repeat in repeats)
+        and handed_over[job.experiment_id, job.repeat] < MAX_HAND_OVERS
+        and (first_due is None or job in first_due or not _left_to_next_call(job, store))
+    )
 
 
 def _held(experiments: Sequence[Experiment], store: Store, executor: Executor) -> list[Job]:

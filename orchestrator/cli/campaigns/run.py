@@ -78,9 +78,7 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
     since = () if options.move_aside else changed_files(planned, options.results)
     for note in (*planned.notes, *since):
         tell(f"note: {note}")
-    most = steps.with_all_rounds(planned) if races else planned
-    hours = steps.gpu_hours(most, options.results, move_aside=options.move_aside, retry=way.retry)
-    confirm(min(hours, way.budget.gpu_hours) if way.budget else hours, above=options.confirm_above, yes=options.yes)
+    _confirm(planned, options, way)
     store = steps.open_results(
         options.results, move_aside=options.move_aside, suite=suite, argv=sys.argv[1:], say=err().print
     )
@@ -108,6 +106,15 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
     for problem in notices.problems():
         tell(f"note: {problem}")
     raise typer.Exit(summary.exit_code or min(failed_builds, 1) or int(not has_winner))
+
+
+def _confirm(planned: Plan, options: RunOptions, way: Way) -> None:
+    """Ask before a long campaign. A race counts with the most runs that it may make, and a budget limits the hours."""
+    from orchestrator.campaign import steps
+
+    most = planned if way.race is None else steps.with_all_rounds(planned)
+    hours = steps.gpu_hours(most, options.results, move_aside=options.move_aside, retry=way.retry)
+    confirm(min(hours, way.budget.gpu_hours) if way.budget else hours, above=options.confirm_above, yes=options.yes)
 
 
 def _way(options: RunOptions, executor: str, site: Site | None) -> Way:
