@@ -29,7 +29,9 @@ from counted_trainings import (
 )
 from trainings import INSTRUMENT, SFT, Run, at_once, start, training
 
-LONG = ["--max_steps", "60", "--max_seq_len", "16"]
+# Many steps to spare: on a busy machine the first few dozen are too uneven for any interval.
+MOST = 400
+LONG = ["--max_steps", str(MOST), "--max_seq_len", "16"]
 SOON = json.dumps({"discard_steps": 2, "at_least_steps": 4, "within": 9.0})
 
 
@@ -71,7 +73,7 @@ def one(alone: Alone) -> Run:
 
 @pytest.fixture(scope="session")
 def two(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The last training has seen enough after any few steps, so it ends where the ranks first can: at the 20th."""
+    """The last training has seen enough once there is any interval, at the 20th step unless the machine is very busy."""
     tracked = [*LONG, "--skip_memory_metrics", "False"]
     variants = {**VARIANTS, "stopped": tracked}
     tracker = {"TUNEBENCH_MEMORY_TRACKER": "light"}
@@ -158,7 +160,7 @@ def test_ranks_end_at_the_same_step_once_enough_is_known(run: str, request: pyte
     assert [trained.worker(rank)["stopped"] for rank in ranks] == [stopped] * len(ranks)
     assert stopped["why"] == "within"
     assert 0 <= stopped["half_width"] <= 9.0
-    assert stopped["step"] % 10 == 0 and 20 <= stopped["step"] < 60
+    assert stopped["step"] % 10 == 0 and 20 <= stopped["step"] < MOST
     assert [len(steps(trained, "stopped", rank)) for rank in ranks] == [stopped["step"]] * len(ranks)
 
 
