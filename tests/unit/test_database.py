@@ -206,6 +206,16 @@ def test_mistakes_are_sentences(tmp_path: Path, db: Call, monkeypatch: pytest.Mo
         ): 'the query cannot be answered: Parser Error: syntax error at or near "SELEC"',
         ("query", "SELECT nope FROM runs", "--db", root): 'Referenced column "nope" not found',
         ("query", "", "--db", root): "the query has no answer; write a SELECT",
+        ("query", "SELECT timestamp 'infinity'", "--db", root): "the answer has a value that cannot be shown: ",
+        ("query", "SELECT date '5000-01-01 (BC)'", "--db", root): "; cast the column to text, such as ",
+        (
+            "query",
+            "SELECT interval 1 day",
+            "--db",
+            root,
+            "--output",
+            tmp_path / "a.parquet",
+        ): "a Parquet file cannot have",
         ("query", "SELECT 1", "--db", tmp_path / "none"): "there is no such folder; name a database with --db",
         ("query", "SELECT 1", "--db", tmp_path / "night"): "this folder is not a database",
         ("query", "SELECT 1", "--db", root, "--output", "a.txt"): "unknown suffix '.txt'",
@@ -255,7 +265,7 @@ def test_secrets_and_control_characters_are_not_shown(
         _, out, _ = db("query", "SELECT hub, 'token ' || hub, [hub], {'x': hub}, note FROM runs", "--db", root, *words)
         assert "secret-9431" not in out and "***" in out
         assert "\x1b" not in out or "csv" in words
-    db("query", "SELECT hub FROM runs", "--db", root, "--output", tmp_path / "a.parquet")
+    db("query", "SELECT hub, MAP {'x': hub} FROM runs", "--db", root, "--output", tmp_path / "a.parquet")
     assert b"secret-9431" not in (tmp_path / "a.parquet").read_bytes()
     again = added(tmp_path / "again", tmp_path / "night")
     assert b"secret-9431" not in database.files(again)[0].read_bytes()

@@ -107,11 +107,17 @@ def text(answer: Answer, form: str) -> str:
 
 
 def parquet(answer: Answer) -> bytes:
-    """Return the answer as a Parquet file. If it has the rows of runs with all columns, `compare` and the others can read it."""
-    from pyarrow import parquet
+    """Return the answer as a Parquet file. If it has the rows of runs with all columns, `compare` and the others can read it.
+
+    Raise SelectionError if Parquet has no type for a column.
+    """
+    from pyarrow import ArrowException, parquet
 
     file = io.BytesIO()
-    parquet.write_table(answer.arrow, file)
+    try:
+        parquet.write_table(answer.arrow, file)
+    except ArrowException as error:
+        raise SelectionError(f"a Parquet file cannot have this answer: {_cast(error)}") from None
     return file.getvalue()
 
 
@@ -156,11 +162,14 @@ def _masked(arrow: Any) -> Answer:
     def shown(value: Any) -> Any:
         if isinstance(value, str):
             return masked(value)
-        if isinstance(value, list):
-            return [shown(item) for item in value]
+        if isinstance(value, (list, tuple)):  # a MAP is a list of pairs
+            return type(value)(shown(item) for item in value)
         return {name: shown(item) for name, item in value.items()} if isinstance(value, dict) else value
 
-    columns = [column.to_pylist() for column in arrow.columns]
+    try:
+        columns = [column.to_pylist() for column in arrow.columns]
+    except (pyarrow.ArrowException, OverflowError, ValueError) as error:  # such as an infinite date
+        raise SelectionError(f"the answer has a value that cannot be shown: {_cast(error)}") from None
     hidden = [[shown(value) for value in column] for column in columns]
     if hidden != columns:
         arrays = [pyarrow.array(new, old.type) for new, old in zip(hidden, arrow.columns, strict=True)]
@@ -186,6 +195,10 @@ def _cell(value: Any) -> Value:
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     return str(value) if isinstance(value, (timedelta, bytes)) else cell(value)
+
+
+def _cast(error: Exception) -> str:
+    return f"{one_line(str(error), longest=200)}; cast the column to text, such as 'SELECT started_at::VARCHAR FROM {TABLE}'"
 
 
 def _in_words(error: Exception) -> str:
