@@ -33,7 +33,9 @@ class Shape:
     """One kind of campaign. `spread` is that of the experiments' speeds, `sd` that of the runs of one experiment.
 
     `drift` is how far the speed of everything moves up and down. `cold` is the share of experiments whose first run is cold.
-    `compile_s` is added to each run of every second experiment.
+    `compile_s` is added to each run of every second experiment. With `sizes`, that many neighbouring experiments differ in their
+    batch size b = 1, 2, 4 … only. Their speeds have the factor b / (b + h), where h is log-normal around 2, and lose the share
+    `falls` at each doubling beyond 8.
     """
 
     cells: int = 48
@@ -43,6 +45,8 @@ class Shape:
     drift: float = 0.0
     cold: float = 0.0
     compile_s: float = 0.0
+    sizes: int = 1
+    falls: float = 0.0
 
 
 SHAPES = {
@@ -59,6 +63,10 @@ SHAPES = {
     "48, every 3rd first run cold (5 to 14 %)": Shape(cold=1 / 3),
     "48, all first runs cold (5 to 14 %)": Shape(cold=1.0),
     "48, half of them compile for 45 s": Shape(compile_s=45.0),
+    "48: 8 with 6 batch sizes each": Shape(sizes=6),
+    "48: 8 with 6 batch sizes each, noise 4 %": Shape(sizes=6, sd=0.04),
+    "48: 8 with 6 batch sizes each, a peak": Shape(sizes=6, falls=0.03),
+    "48: 6 with 8 batch sizes each, a peak, drift": Shape(sizes=8, falls=0.01, drift=0.03),
 }
 
 
@@ -104,10 +112,26 @@ def raced(machine: Machine) -> int:
     names = [str(cell) for cell in range(len(machine.speeds))]
     slow = [name for name in names if machine.is_slow(int(name))]
     runs: dict[str, list[float | NoSpeed]] = {name: [] for name in names}
-    while (state := race(names, runs, slow=slow, repeats=GRID_RUNS, most=GRID_RUNS * len(names))).due:
+    size = machine.shape.sizes
+    orders = [names[at : at + size] for at in range(0, len(names), size)] if size > 1 else []
+    most = GRID_RUNS * len(names)
+    while (state := race(names, runs, slow=slow, orders=orders, repeats=GRID_RUNS, most=most)).due:
         for name in machine.rng.permutation(state.due).tolist():
             runs[name].append(machine.run(int(name), RACE_STEPS))
     return int(state.racing[0])
+
+
+def true_speeds(shape: Shape, rng: np.random.Generator) -> list[float]:
+    """Return the logarithm of each experiment's speed. Shape: [cells]."""
+    count = shape.cells // shape.sizes
+    base = rng.normal(0.0, shape.spread, (count, 1))
+    if shape.sizes == 1:
+        return base.ravel().tolist()
+    doublings = np.arange(shape.sizes)
+    half = 2 * np.exp(rng.normal(0.0, 1.0, (count, 1)))
+    rising = np.log(2.0**doublings / (2.0**doublings + half))
+    falling = np.log1p(-shape.falls * np.maximum(0, doublings - 3))
+    return (base + rising + falling).ravel().tolist()
 
 
 def row(name: str, shape: Shape, given: argparse.Namespace) -> str:
@@ -115,7 +139,7 @@ def row(name: str, shape: Shape, given: argparse.Namespace) -> str:
     hours: dict[str, list[float]] = {"grid": [], "race": []}
     lost: dict[str, list[float]] = {"grid": [], "race": []}
     for _ in range(given.campaigns):
-        speeds, phase = rng.normal(0.0, shape.spread, shape.cells).tolist(), rng.uniform(0, 2 * math.pi)
+        speeds, phase = true_speeds(shape, rng), rng.uniform(0, 2 * math.pi)
         for way, choose in (("grid", grid), ("race", raced)):
             machine = Machine(shape=shape, speeds=speeds, rng=rng, phase=phase)
             lost[way].append(max(speeds) - speeds[choose(machine)])

@@ -21,6 +21,7 @@ TRAINER = """
 import json, random, sys
 kind, run_dir = sys.argv[1:]
 speeds = {"a": 100, "b": 99.8, "c": 80, "d": 60, "e": 93, "large": 120, "wrong": 130, "broken": None}
+speeds |= {str(2**at): 100 * 2**at / (2**at + 8) for at in range(7)}
 noise = random.Random(kind + run_dir.rsplit("/", 1)[-1]).gauss(0, 0.004)
 print(json.dumps({
     "tokens_per_s": speeds[kind] * (1 + noise),
@@ -29,6 +30,7 @@ print(json.dumps({
     "train_loss": 2.0 if kind == "wrong" else 1.0,
 }))
 """
+BATCH = "per_device_train_batch_size"
 SCENARIOS = """
 scenarios:
 - name: kinds
@@ -102,6 +104,23 @@ def test_runs_of_an_earlier_campaign_count_and_run_fills_the_grid_afterwards(tmp
     assert made["d"] == 1 and made["c"] == 2
     grid = tune(tmp_path, "--repeats", "2", command="run")
     assert grid.code == 0 and min(runs(grid).values()) == 2
+
+
+def test_of_several_batch_sizes_only_those_near_the_fastest_run(tmp_path: Path) -> None:
+    text = SCENARIOS.replace("{kind: [KINDS]}", f"{{{BATCH}: [1, 2, 4, 8, 16, 32, 64]}}")
+    (tmp_path / "t.py").write_text(TRAINER)
+    (tmp_path / "s.yaml").write_text(text.replace("'{kind}'", f"'{{{BATCH}}}'").replace("repeats: 6", "repeats: 3"))
+    race = tunebench(tmp_path, "tune", "s.yaml", "--results", "results")
+    assert race.code == 0, race.said
+    assert "3 skipped" in race.said and "not run: another value is faster" in race.out
+    status = tunebench(tmp_path, "status", "results").out
+    assert "nothing left to do" in status and "3 cannot run here" in status
+    page = (race.results / "report.html").read_text()
+    assert "not run: another value is faster" in page
+    again = tunebench(tmp_path, "tune", "s.yaml", "--results", "results")
+    assert again.code == 0 and "1/1" not in again.err and again.out.splitlines()[-1] == race.out.splitlines()[-1]
+    grid = tunebench(tmp_path, "run", "s.yaml", "--results", "results")
+    assert grid.code == 0 and "skipped" not in grid.said, "the full grid has them all"
 
 
 def test_an_experiment_that_fails_leaves_after_two_runs(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -22,15 +22,17 @@ def carried_out(
     noise: float = 0.0,
     seed: int = 0,
     slow: tuple[str, ...] = (),
+    orders: Sequence[Sequence[str]] = (),
     repeats: int = 1,
     most: int | None = None,
 ) -> tuple[Race, Runs]:
-    """Carry out a race of experiments with these true speeds. Return its end and its runs."""
+    """Carry out a race of experiments with these true speeds. Return its end and its runs. 0: it runs out of memory."""
     rng = np.random.default_rng(seed)
     runs: Runs = {name: [] for name in speeds}
-    while (state := race([*speeds], runs, slow=slow, repeats=repeats, most=most)).due:
+    while (state := race([*speeds], runs, slow=slow, orders=orders, repeats=repeats, most=most)).due:
         for name in state.due:
-            runs[name].append(math.log(speeds[name]) + float(rng.normal(0, noise)))
+            value = math.log(speeds[name]) + float(rng.normal(0, noise)) if speeds[name] else NO_MEMORY
+            runs[name].append(value)
     return state, runs
 
 
@@ -163,9 +165,10 @@ def test_a_race_that_was_interrupted_goes_on_where_it_was(
 ) -> None:
     speeds = {f"cell{at}": speed for at, speed in enumerate(some)}
     slow = ("cell0",) if is_first_slow else ()
-    end, runs = carried_out(speeds, noise=noise, seed=seed, slow=slow)
+    orders = [list(speeds)[: data.draw(st.integers(2, len(some)))]] if len(some) > 1 else []
+    end, runs = carried_out(speeds, noise=noise, seed=seed, slow=slow, orders=orders)
     known = {name: of[: data.draw(st.integers(0, len(of)))] for name, of in runs.items()}
-    while (state := race([*speeds], known, slow=slow)).due:
+    while (state := race([*speeds], known, slow=slow, orders=orders)).due:
         for name in state.due:
             known[name].append(runs[name][len(known[name])])
     assert (state.racing, state.left, known) == (end.racing, end.left, runs)
@@ -182,3 +185,56 @@ def test_everyone_is_either_in_the_race_or_has_left(some: list[float], noise: fl
     assert places == sorted(places, reverse=True)
     for name, left in state.left.items():
         assert len(runs[name]) <= left.round and left.at_most is not None and left.at_most < 1
+
+
+def of_sizes(half: float, base: float = 100.0) -> dict[str, float]:
+    """Return the speeds at the batch sizes 1, 2, 4 … 128: they rise up to a plateau."""
+    return {f"{base:.0f}/{2**at}": base * 2**at / (2**at + half) for at in range(8)}
+
+
+def test_of_an_order_only_what_is_near_the_peak_runs() -> None:
+    speeds, slower = of_sizes(30), of_sizes(30, base=50)
+    state, runs = carried_out({**speeds, **slower}, orders=[[*speeds], [*slower]])
+    assert state.racing == ("100/128",)
+    not_run = [name for name, of in runs.items() if not of]
+    assert not_run == [f"{base}/{size}" for base in (100, 50) for size in (2, 4, 8, 32)]
+    assert all(state.left[name].why is NoSpeed.NOT_NEEDED for name in not_run)
+
+
+def test_what_is_larger_than_the_memory_is_not_needed() -> None:
+    speeds = {name: 0.0 if int(name[4:]) > 8 else speed for name, speed in of_sizes(3).items()}
+    state, runs = carried_out(speeds, orders=[[*speeds]])
+    assert state.racing[0] == "100/8"
+    assert [int(name[4:]) for name, of in runs.items() if not of] == [32, 64]
+
+
+def test_a_failure_in_an_order_hides_no_peak() -> None:
+    """The middle one fails for a reason that says nothing about the others: its neighbours are asked."""
+    runs: Runs = {str(size): [] for size in range(7)}
+    while (state := race([*runs], runs, orders=[[*runs]])).due:
+        for name in state.due:
+            runs[name].append(FAILED if name == "3" else -abs(int(name) - 2) * 0.1)
+    assert state.racing[0] == "2" and state.left["3"].why is FAILED
+
+
+def test_an_order_without_any_speed_runs_whole() -> None:
+    runs: Runs = {str(size): [] for size in range(6)}
+    while (state := race([*runs], runs, orders=[[*runs]])).due:
+        for name in state.due:
+            runs[name].append(0.0 if name == "4" else FAILED)
+    assert state.racing == ("4",)
+
+
+@given(st.lists(st.integers(1, 5), max_size=10), st.lists(st.integers(1, 5), max_size=10))
+@settings(deadline=None)
+def test_the_peak_of_an_order_is_always_found(rises: list[int], falls: list[int]) -> None:
+    logs = [0.0]
+    for step in (*rises, *(-step for step in falls)):
+        logs.append(logs[-1] + step * 0.03)
+    speeds = {f"size{at}": math.exp(value) for at, value in enumerate(logs)}
+    state, runs = carried_out(speeds, orders=[[*speeds]] if len(speeds) > 1 else [])
+    assert state.racing[0] == f"size{len(rises)}"
+    assert {*state.racing} | {*state.left} == {*speeds} and not {*state.racing} & {*state.left}
+    assert {name for name, of in runs.items() if not of} == {
+        name for name, left in state.left.items() if left.why is NoSpeed.NOT_NEEDED
+    }

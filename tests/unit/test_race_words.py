@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.campaign.race import view
 from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.objective import Objective
-from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_runs
+from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_runs, orders
 from orchestrator.measure.intervals.race import NoSpeed, race
 from orchestrator.records import Device, Experiment
 
@@ -59,6 +59,38 @@ def test_the_fewest_runs_are_never_more_than_the_most(count: int, repeats: int) 
 
 def test_a_bound_of_several_races_is_their_sum() -> None:
     assert view.bounds([[A, B], [A]]) == "tunebench tune: 2 races, which make 8 to 9 runs; the full grid has 9."
+
+
+def test_an_order_has_experiments_that_differ_in_one_size_only() -> None:
+    both = ("per_device_train_batch_size", "max_seq_len")
+    sizes = [
+        ("16", "512", "x"),
+        ("8", "512", "x"),
+        ("4", "512", "x"),
+        ("8", "512", "y"),
+        ("8", "1024", "y"),
+        ("auto", "64", "z"),
+    ]
+    group = [
+        replace(BASE, id="-".join(values), arguments=dict(zip((*both, "kind"), values, strict=True)), global_batch=at)
+        for at, values in enumerate(sizes)
+    ]
+    assert orders(group) == [["4-512-x", "8-512-x", "16-512-x"], ["8-512-y", "8-1024-y"]]
+    assert orders([A, B]) == []
+
+
+def test_an_experiment_of_an_order_that_did_not_run_says_why() -> None:
+    group = [replace(BASE, id=size, arguments={"per_device_train_batch_size": size}) for size in "1234"]
+    assert fewest_runs(group) == 3 + 3 + max(0, BASE.repeats - 2)
+    ids = [one.id for one in group]
+    begun, over = (
+        race(ids, {"1": [4.0] * runs, "3": [4.5] * runs, "4": [4.6] * runs}, orders=orders(group)) for runs in (1, 2)
+    )
+    for state, words in ((begun, "not run yet"), (over, "not run: another value is faster")):
+        records = {name: [None] * (state.standing.runs.get(name, 0) if state.standing else 0) for name in ids}
+        of_place = Place(experiments=group, state=state, records=records)
+        assert view.what_became(of_place, "2") == words
+        assert sorted(view.in_order(state)) == ids
 
 
 def test_what_is_over_a_limit_is_found_by_the_worst_monitor() -> None:

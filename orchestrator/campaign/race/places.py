@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.campaign.race.aim import SPEED, Aim
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.errors import SelectionError
+from orchestrator.measure.intervals.ordered import held_back
 from orchestrator.measure.intervals.race import NoSpeed, Race, Rules, race
 from orchestrator.records import Experiment, JobState, RunRecord, Status
 from orchestrator.records.price import Per
@@ -37,6 +38,8 @@ LOWER_IS_BETTER = (CALL_TIME, ENERGY)
 # A race may make as many runs as a grid with at least this number of repeats.
 LEAST_REPEATS = 3
 _COMPILES = ("torch_compile",)
+# With a larger value, the speed rises up to a plateau. Of several that differ, the first one is an order's.
+_ORDERED = ("per_device_train_batch_size", "max_seq_len")
 _NO_MEMORY = ("oom_cuda", "oom_host")
 
 # The last record of each of the first repeats. None: the record cannot be read.
@@ -101,7 +104,8 @@ def places(experiments: Sequence[Experiment], store: Store, aim: Aim = SPEED) ->
         }
         slow = [one.id for one in group if any(argument_names.is_true(one.arguments.get(name)) for name in _COMPILES)]
         repeats = max(one.repeats for one in group)
-        state = race([one.id for one in group], values, slow=slow, repeats=repeats, most=most_runs(group))
+        ids, in_order = [one.id for one in group], orders(group)
+        state = race(ids, values, slow=slow, orders=in_order, repeats=repeats, most=most_runs(group))
         in_doubt = sum(value is NoSpeed.IN_DOUBT for of_one in values.values() for value in of_one)
         yield Place(experiments=group, state=state, records=records, in_doubt=in_doubt)
 
@@ -114,6 +118,23 @@ def groups(experiments: Iterable[Experiment], aim: Aim = SPEED) -> list[list[Exp
     return [*found.values()]
 
 
+def orders(group: Sequence[Experiment]) -> list[list[str]]:
+    """Return the ids of experiments that differ in their batch size or sequence length only, from the smallest value."""
+    found: list[list[str]] = []
+    rest = list(group)
+    for name in _ORDERED:
+        alike: dict[str, dict[int, str]] = {}
+        for one in rest:
+            if isinstance(value := one.arguments.get(name), str) and value.isdecimal():
+                others = {other: text for other, text in one.arguments.items() if other != name}
+                same = replace(one, id="", arguments=others, global_batch=None, data_path=None)
+                alike.setdefault(repr(same), {})[int(value)] = one.id
+        found += [[ids[value] for value in sorted(ids)] for ids in alike.values() if len(ids) > 1]
+        ordered = {one for ids in found for one in ids}
+        rest = [one for one in rest if one.id not in ordered]
+    return found
+
+
 def most_runs(group: Sequence[Experiment]) -> int:
     """Return the most runs that a race may make, with all repeats of its winner."""
     return sum(most_repeats(one) for one in group)
@@ -124,7 +145,8 @@ def fewest_runs(group: Sequence[Experiment]) -> int:
     repeats = max(one.repeats for one in group)
     if len(group) == 1:
         return repeats
-    return len(group) + min(Rules().second, len(group)) + max(0, repeats - 2)
+    first = len(group) - len({name for order in orders(group) for name in held_back(order)})
+    return first + min(Rules().second, first) + max(0, repeats - 2)
 
 
 def most_repeats(one: Experiment) -> int:

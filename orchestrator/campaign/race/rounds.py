@@ -9,9 +9,11 @@ from orchestrator.campaign.loop import Summary
 from orchestrator.campaign.race import as_json, view
 from orchestrator.campaign.race.aim import SPEED, Aim
 from orchestrator.campaign.race.places import Place, places
-from orchestrator.records import Experiment
+from orchestrator.measure.intervals.race import NoSpeed
+from orchestrator.records import Experiment, Reason
 from orchestrator.results.store import Store
 
+_NOT_NEEDED = Reason(kind="not_needed", text="the race did not need it: another value is faster")
 # Carries out the runs of these experiments that are due.
 CarryOut = Callable[[Sequence[Experiment]], Summary]
 
@@ -47,7 +49,9 @@ def tune(
         if any(_runs(races)[name] <= before[name] for name in due):
             return summary
     winners = {place.winner for place in races}
-    both = zip(experiments, _with_repeats(experiments, races), strict=True)
+    last = _without_those_not_needed(_with_repeats(experiments, races), races)
+    store.add(last)
+    both = zip(experiments, last, strict=True)
     summary = run([_with_all_repeats(one, raced) if one.id in winners else raced for one, raced in both])
     _look(experiments, store, aim)
     return summary
@@ -71,6 +75,18 @@ def _with_repeats(
     done = _runs(races)
     counts = [max(1, done.get(one.id, 0) + (one.id in more)) for one in experiments]
     return [replace(one, adaptive=None, repeats=count) for one, count in zip(experiments, counts, strict=True)]
+
+
+def _without_those_not_needed(experiments: Sequence[Experiment], races: Sequence[Place]) -> list[Experiment]:
+    """Return the experiments. Those that the races did not need are marked, so that reports say why they have no run."""
+    left = {name: why for place in races for name, why in place.state.left.items()}
+    runs = _runs(races)
+    return [
+        replace(one, cannot_run_here=_NOT_NEEDED)
+        if one.id in left and left[one.id].why is NoSpeed.NOT_NEEDED and not runs[one.id]
+        else one
+        for one in experiments
+    ]
 
 
 def _with_all_repeats(experiment: Experiment, raced: Experiment) -> Experiment:

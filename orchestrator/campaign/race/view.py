@@ -33,6 +33,7 @@ _NO_SPEED = {
     NoSpeed.FAILED: "it failed",
     NoSpeed.MISSING: "without a number",
     NoSpeed.IN_DOUBT: "each speed was in doubt",
+    NoSpeed.NOT_NEEDED: "another value is faster",
 }
 
 
@@ -195,10 +196,10 @@ def _table(place: Place, names: Names) -> Table:
 
 
 def in_order(state: Race) -> list[str]:
-    """Return the experiments: those in the race, the fastest first; then the others, the last one that was dropped first."""
+    """Return the experiments: those in the race, the fastest first; those not run yet; the others, the last one dropped first."""
     speeds = state.standing.speeds if state.standing else {}
     dropped = sorted(state.left, key=lambda name: (-state.left[name].round, -speeds.get(name, -math.inf), name))
-    return [*state.racing, *dropped]
+    return [*state.racing, *sorted(state.held), *dropped]
 
 
 def relative(place: Place, name: str) -> float | None:
@@ -241,8 +242,10 @@ def _grid(place: Place) -> int:
 
 
 def what_became(place: Place, name: str) -> str:
-    """Return whether an experiment leads, is in the race, or was dropped, and why."""
+    """Return whether an experiment leads, is in the race, was dropped or not run, and why."""
     state = place.state
+    if name in state.held or (name in state.left and state.left[name].why is NoSpeed.NOT_NEEDED):
+        return "not run yet" if state.due else f"not run: {_NO_SPEED[NoSpeed.NOT_NEEDED]}"
     if name in state.left:
         return f"dropped in round {state.left[name].round}: {_why(state, name)}"
     if state.due:

@@ -9,6 +9,8 @@ The rules:
 - An experiment leaves if it is behind the leader by more than three standard errors of the difference. The standard deviation of
   runs is pooled over all experiments, together with what is known beforehand. No experiment leaves because of its rank.
 - The race ends if one experiment is left, or if all that are left are within 2 % of the leader, also at the ends of the intervals.
+- Of experiments that differ in one ordered number only, some run first, and others only where the peak may be (`ordered.py`). The
+  race does not end before they have run. An experiment that the peak does not need leaves without a run.
 - Experiments with slow starts, such as those that compile, join in the second round, and run in every second round.
 - A run without a speed that counts decides nothing (`NoSpeed`). Some reasons are certain: the experiment leaves at once. A failure
   may be chance, so it must happen twice. A run in doubt, for example because the host was busy, may happen three times.
@@ -27,6 +29,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 
+from orchestrator.measure.intervals.ordered import asked_next, held_back
+
 # The effects of rounds are found by turns of two means, until they stay the same.
 _TURNS, _PRECISE = 200, 1e-9
 
@@ -39,10 +43,13 @@ class NoSpeed(StrEnum):
     FAILED = "failed"
     MISSING = "missing"
     IN_DOUBT = "in doubt"
+    NOT_NEEDED = "not needed"
 
 
+# What an experiment with a larger number does not do better, in an order of experiments.
+_CERTAIN = (NoSpeed.NO_MEMORY, NoSpeed.OVER_LIMIT)
 # The number of runs without a speed, for these reasons, after which an experiment leaves.
-_MOST = {NoSpeed.NO_MEMORY: 1, NoSpeed.OVER_LIMIT: 1, NoSpeed.FAILED: 2, NoSpeed.MISSING: 2, NoSpeed.IN_DOUBT: 3}
+_MOST = {**dict.fromkeys(_CERTAIN, 1), NoSpeed.FAILED: 2, NoSpeed.MISSING: 2, NoSpeed.IN_DOUBT: 3}
 
 # Experiment → the logarithms of the speeds of its runs in their order, or the reason why a run has none.
 Runs = Mapping[str, Sequence[float | NoSpeed]]
@@ -101,7 +108,7 @@ class Race:
     """A race at one time. `due` are the runs of `round` that are missing. The race is over if `due` is empty.
 
     `racing` are the experiments in the race, the fastest first. `left` says why the others left. If `is_cut`, the race ended
-    because the next round would have made more runs than it may.
+    because the next round would have made more runs than it may. `held` are experiments that no round needed so far.
     """
 
     round: int
@@ -110,6 +117,7 @@ class Race:
     left: Mapping[str, Left]
     standing: Standing | None
     is_cut: bool = False
+    held: frozenset[str] = frozenset()
 
 
 def race(
@@ -117,16 +125,19 @@ def race(
     runs: Runs,
     *,
     slow: Collection[str] = (),
+    orders: Sequence[Sequence[str]] = (),
     repeats: int = 1,
     most: int | None = None,
     rules: Rules = Rules(),
 ) -> Race:
     """Return the state of a race of these experiments. `slow` are those with slow starts.
 
-    The race makes at most `most` runs (None: no limit), together with those that its winner needs to have `repeats` runs.
+    Each of `orders` has experiments that differ in one number only, in its order. An experiment is in one of them at most. The
+    race makes at most `most` runs (None: no limit), together with those that its winner needs to have `repeats` runs.
     """
     late = frozenset(slow) if len(set(slow)) < len(names) else frozenset()
-    racing, left = list(names), dict[str, Left]()
+    held = frozenset[str]().union(*map(held_back, orders))
+    racing, left = [name for name in names if name not in held], dict[str, Left]()
     values: dict[str, dict[int, float | NoSpeed]] = {name: {} for name in names}
     found: Standing | None = None
     number, is_cut = 0, False
@@ -136,25 +147,43 @@ def race(
             break
         number += 1
         if due := tuple(name for name in turn if len(runs.get(name, ())) <= len(values[name])):
-            return Race(round=number, due=due, racing=_in_order(racing, found), left=left, standing=found)
+            return Race(round=number, due=due, racing=_in_order(racing, found), left=left, standing=found, held=held)
         for name in turn:
             values[name][number] = runs[name][len(values[name])]
         left |= {name: Left(round=number, why=why) for name in racing if (why := _no_speed(values[name]))}
         racing = [name for name in racing if name not in left]
         found = _standing(values, rules)
-        if len(racing) < 2:
+        more = [name for order in orders for name in _asked_next(order, held, racing, found, left)]
+        held -= {*more}
+        if known := [name for name in racing if name in found.speeds and number > 1]:
+            leader = max(known, key=found.speeds.__getitem__)
+            left |= _behind(found, known, leader, rules, number=number)
+            racing = [name for name in racing if name not in left]
+        if not more and _is_over(racing, known, found, rules, number=number):
             break
-        if number == 1:
-            continue
-        known = [name for name in racing if name in found.speeds]
-        if not known:
-            break
-        leader = max(known, key=found.speeds.__getitem__)
-        left |= _behind(found, known, leader, rules, number=number)
-        racing = [name for name in racing if name not in left]
-        if len(racing) == 1 or all(_is_tied(found, name, leader, rules) for name in racing):
-            break
+        racing += more
+    left |= {name: Left(round=number, why=NoSpeed.NOT_NEEDED) for name in names if name in held}
     return Race(round=number, due=(), racing=_in_order(racing, found), left=left, standing=found, is_cut=is_cut)
+
+
+def _is_over(racing: Sequence[str], known: Sequence[str], found: Standing, rules: Rules, *, number: int) -> bool:
+    """Return whether one experiment is left, or none has a speed after two rounds, or all that are left are within the tie."""
+    if len(racing) < 2:
+        return True
+    if number == 1:
+        return False
+    leader = max(known, key=found.speeds.__getitem__, default=None)
+    return leader is None or all(_is_tied(found, name, leader, rules) for name in racing)
+
+
+def _asked_next(
+    order: Sequence[str], held: Collection[str], racing: Collection[str], found: Standing, left: Mapping[str, Left]
+) -> list[str]:
+    """Return the experiments of an order that join the race. None joins as long as another one of the order lacks its speed."""
+    if any(name in racing and name not in found.speeds for name in order):
+        return []
+    slower = {name for name in order if name in left and left[name].why in _CERTAIN}
+    return asked_next(order, held, found.speeds, slower)
 
 
 def _runs_with(turn: Sequence[str], values: _Rounds, repeats: int) -> int:
