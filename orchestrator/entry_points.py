@@ -2,19 +2,23 @@
 
 A plug is either built in, or another package installs it under an entry-point group. Entry points are loaded only when the
 program looks for a name that no built-in plug has. If a plug fails to load, its name is reported and the program continues. An
-installed plug cannot take the name of a built-in plug.
+installed plug cannot take the name of a built-in plug. `raised_by` names an installed plug whose code raised
+an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from traceback import walk_tb
 from typing import Any, Generic, TypeVar
 
 from orchestrator.errors import SelectionError, suggestion
 
 P = TypeVar("P")
+GROUPS = {"tunebench.trainers": "trainer", "tunebench.monitors": "monitor", "tunebench.executors": "executor"}
+_LONGEST = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,3 +82,33 @@ def _installed(group: str, kind: type, ours: Iterable[str]) -> tuple[Mapping[str
                 f"The {noun} '{point.name}' ({point.value}) is not a {kind.__name__}: see docs/add-a-plug.md."
             )
     return plugs, tuple(problems)
+
+
+def raised_by(error: BaseException) -> str | None:
+    """Return a sentence about an error in the code of an installed plug: its last line there, the plug, and the error.
+
+    Return None if no plug was called. A plug's code is its package, because a plug may use other modules of its package.
+    """
+    plugs = [*_plugs_by_module()]
+    called = [(frame.f_globals.get("__name__", ""), frame, line) for frame, line in walk_tb(error.__traceback__)]
+    for name, frame, line in reversed(called):
+        package = name.partition(".")[0]
+        alike = [(module, plug) for module, plug in plugs if module.partition(".")[0] == package]
+        if alike:
+            modules = {name for name, _, _ in called}
+            plug = next((plug for module, plug in alike if module in modules), alike[0][1])
+            what = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:_LONGEST]
+            place = f"{frame.f_code.co_filename}:{line}"
+            return (
+                f"{place}: {plug}, which is not part of Tunebench, raised {what}; correct it there, or use another plug"
+            )
+    return None
+
+
+def _plugs_by_module() -> Iterator[tuple[str, str]]:
+    """Yield the module and the name in words of each installed plug. Load none."""
+    from importlib.metadata import entry_points
+
+    for group, noun in GROUPS.items():
+        for point in entry_points(group=group):
+            yield point.module, f"the {noun} {point.name!r}"

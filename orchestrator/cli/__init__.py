@@ -34,6 +34,7 @@ from orchestrator.cli.schema_init_list import init, list_names, schema
 from orchestrator.cli.terminal import streams
 from orchestrator.cli.terminal.console import err, say, tell
 from orchestrator.cli.verify import verify
+from orchestrator.entry_points import raised_by
 from orchestrator.errors import REMEDIES, OrchestratorError, remedy
 from orchestrator.files.package import PACKAGE, has_changed
 from orchestrator.files.printable_text import one_line
@@ -133,9 +134,9 @@ def _carried_out(words: list[str], stopped_by: list[int] | None) -> int:
     except OrchestratorError as error:
         code = _mistake(str(error))
     except OSError as error:
-        code = _refused_file(error)
+        code = _mistake_of_plug(error) or _refused_file(error)
     except Exception as error:  # a library may make an error of the interruption
-        code = INTERRUPTED if stopped_by else _usage_error(error)
+        code = INTERRUPTED if stopped_by else _mistake_of_plug(error) or _usage_error(error)
     if code == INTERRUPTED:
         without = " without --move-aside" if "--move-aside" in words else ""
         resume = f" Finished runs are kept. To resume, repeat the command{without}."
@@ -153,6 +154,12 @@ def _mistake(text: str) -> int:
     for line in redact(text).splitlines():
         tell(f"error: {line}")
     return 2
+
+
+def _mistake_of_plug(error: Exception) -> int:
+    """Report an error that the code of another package's plug raised. Return 0 if no such code did."""
+    sentence = raised_by(error)
+    return _mistake(sentence) if sentence else 0
 
 
 def _refused_file(error: OSError) -> int:

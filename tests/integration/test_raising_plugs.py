@@ -1,0 +1,70 @@
+"""A trainer of another package that raises an error in a plan: one sentence names the plug, its line and the error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from campaigns import ROOT, tunebench
+
+PLUG = """
+import os
+from orchestrator.trainers import Trainer
+from my_plugs import recipes
+
+class Plug(Trainer):
+    name = "mine"
+    launched = needs_model = False
+    @property
+    def variables(self):
+        return {"A": os.environ["MISSING"]} if os.environ["WHERE"] == "variables" else {}
+    def problem(self, experiment):
+        return recipes.read() if os.environ["WHERE"] == "problem" else None
+    def command(self, experiment, run_dir):
+        return [experiment.arguments["recipe"]] if os.environ["WHERE"] == "command" else ["-c", "0"]
+    def metrics(self, run_dir):
+        return []
+"""
+RECIPES = """
+def read():
+    open("/no/such/recipe")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Install a package with a trainer, and with a module that the trainer uses."""
+    package, info = tmp_path / "my_plugs", tmp_path / "my_plugs-1.dist-info"
+    package.mkdir()
+    info.mkdir()
+    (package / "trainer.py").write_text(PLUG)
+    (package / "recipes.py").write_text(RECIPES)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-plugs\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[tunebench.monitors]\nother = my_plugs.monitor:Other\n[tunebench.trainers]\nmine = my_plugs.trainer:Plug\n"
+    )
+    (tmp_path / "s.yaml").write_text("scenarios:\n- {name: x, trainer: mine, device: cpu}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        (
+            "problem",
+            "recipes.py:3: the trainer 'mine', which is not part of Tunebench, raised FileNotFoundError: [Errno 2] No such file",
+        ),
+        ("variables", "trainer.py:11: the trainer 'mine', which is not part of Tunebench, raised KeyError: 'MISSING'"),
+        ("command", "trainer.py:15: the trainer 'mine', which is not part of Tunebench, raised KeyError: 'recipe'"),
+    ],
+)
+def test_a_plan_names_the_plug_its_line_and_the_error(folder: Path, where: str, said: str) -> None:
+    planned = tunebench(folder, "plan", "s.yaml", "--commands", PYTHONPATH=f"{folder}:{ROOT}", WHERE=where)
+    assert planned.code == 2 and planned.err.startswith(f"error: {folder}/my_plugs/{said}"), planned.err
+    assert planned.err.count("\n") == 1 and planned.err.endswith("; correct it there, or use another plug\n")
+
+
+def test_a_run_is_not_planned(folder: Path) -> None:
+    ran = tunebench(folder, "run", "s.yaml", PYTHONPATH=f"{folder}:{ROOT}", WHERE="problem")
+    assert ran.code == 2 and ran.err.startswith("error: ") and "Traceback" not in ran.err
+    assert not ran.results.exists()
