@@ -2,8 +2,9 @@
 
 A plug is either built in, or another package installs it under an entry-point group. Entry points are loaded only when the
 program looks for a name that no built-in plug has. If a plug fails to load, its name is reported and the program continues. An
-installed plug cannot take the name of a built-in plug. `raised_by` names an installed plug whose code raised
-an error.
+installed plug cannot take the name of a built-in plug.
+
+`raised_by` names an installed plug whose code raised an error.
 """
 
 from __future__ import annotations

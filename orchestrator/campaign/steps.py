@@ -196,7 +196,8 @@ def _spending(plan: Plan, store: Store, way: Way) -> Spending | None:
     """Return what the campaign has used of its budget; None without a budget."""
     if way.budget is None:
         return None
-    return Spending.of(way.budget, way.price, plan.experiments, store, machine=this_machine)
+    is_race = way.race is not None
+    return Spending.of(way.budget, way.price, plan.experiments, store, machine=this_machine, is_race=is_race)
 
 
 def _submitted(plan: Plan, store: Store, executor: SlurmExecutor, *, retry: Retry) -> str:

@@ -58,3 +58,4 @@ def test_a_race_stops_at_its_budget_too(tmp_path: Path) -> None:
     race = run(tmp_path, "--budget", "0.0001h", command="tune")
     assert (race.code, ended(race)) == (1, 1), race.said
     assert race.err.count("--budget 0.0001h: ") == 1 and "the same command goes on" in race.out
+    assert "; at least 1 run is left, which the same command with a larger --budget runs\n" in race.err, "of this round"

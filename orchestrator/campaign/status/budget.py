@@ -81,6 +81,7 @@ class Spending:
     """The use of a budget by the runs of these experiments in a results folder, those of earlier calls included.
 
     `may_start` decides for each run before it starts. After the first run that does not fit, `is_over` is true and no run starts.
+    In a race (`is_race`), later rounds may follow the runs that are left.
     """
 
     budget: Budget
@@ -88,6 +89,7 @@ class Spending:
     experiments: Mapping[str, Experiment]
     store: Store
     machine: Callable[[], Machine]
+    is_race: bool = False
     is_over: bool = False
     next_s: float = 0.0
     _ended: list[_Span] = field(default_factory=list)
@@ -103,10 +105,13 @@ class Spending:
         store: Store,
         *,
         machine: Callable[[], Machine],
+        is_race: bool = False,
     ) -> Spending:
         """Return the spending of a campaign, with the runs that have ended in its folder."""
         known = {one.id: one for one in experiments}
-        spending = Spending(budget=budget, price=price, experiments=known, store=store, machine=machine)
+        spending = Spending(
+            budget=budget, price=price, experiments=known, store=store, machine=machine, is_race=is_race
+        )
         spending.note_ended()
         return spending
 
@@ -138,7 +143,7 @@ class Spending:
         self._note_ends()
         used = self.budget.shown(self._used(time.time()))
         expected = f", and the next run may take {text(self.next_s, Show.SECONDS)}" if self.next_s else ""
-        left = f"{counted(due, 'run')} {'is' if due == 1 else 'are'} left"
+        left = f"{'at least ' if self.is_race else ''}{counted(due, 'run')} {'is' if due == 1 else 'are'} left"
         return (
             f"--budget {self.budget}: {used} used{expected}; {left}, which the same command with a larger --budget runs"
         )
