@@ -83,6 +83,13 @@ def test_it_says_who_left_and_why_and_what_is_fastest(tuned: Campaign) -> None:
     assert "kinds with 1 CPU process: kind " in tuned.out.splitlines()[-1]
 
 
+def test_the_times_of_a_race_include_the_starts_of_its_commands(tuned: Campaign) -> None:
+    (line,) = (line for line in tuned.out.splitlines() if line.startswith("kinds: 1 process: "))
+    seconds = float(line.partition(" runs in ")[2].partition(" s, where")[0])
+    training = sum(record.wall_s for records in tuned.records().values() for record in records)
+    assert seconds > training + 0.05 * sum(runs(tuned).values()), "Python needs longer than this to start"
+
+
 def test_the_report_misses_no_run(tuned: Campaign) -> None:
     report = tunebench(tuned.folder, "report", "results")
     assert "fewer runs than were asked for" not in report.said

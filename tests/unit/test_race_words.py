@@ -102,6 +102,17 @@ def test_what_is_over_a_limit_is_found_by_the_worst_monitor() -> None:
     assert not Aim(loss=0.03, memory_bytes=4.0).exceeded(records)
 
 
+def test_a_race_is_compared_with_a_grid_if_that_has_more_runs() -> None:
+    few = replace(place({"a": [4.6, 4.6], "b": [4.0, 4.0]}), took_s={A.id: [20.0, 40.0], B.id: [60.0, 60.0]})
+    assert view.in_words(few).endswith(
+        "; 4 runs in 3 min 00 s, where a grid with 3 runs of each has 6, in about 4 min 30 s"
+    )
+    untimed = replace(few, took_s={A.id: [20.0, 40.0], B.id: []})
+    assert view.in_words(untimed).endswith("; 4 runs, where a grid with 3 runs of each has 6")
+    many = place({"a": [4.6] * 4, "b": [4.0] * 4})
+    assert view.in_words(replace(many, took_s={A.id: [20.0] * 4, B.id: [25.0] * 4})).endswith("; 8 runs in 3 min 00 s")
+
+
 def test_a_limit_that_could_not_be_applied_is_said() -> None:
     silent, told = ended(A, 1, tokens_per_s=1.0), ended(B, 1, tokens_per_s=1.0, train_loss=1.0)
     race_of_both = replace(place({"a": [4.6], "b": [4.0]}), records={A.id: [silent], B.id: [told]})

@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from orchestrator.campaign.race.aim import SPEED, Aim
 from orchestrator.campaign.race.objective import Objective
+from orchestrator.campaign.status.experiment import took
 from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.ordered import held_back
 from orchestrator.measure.intervals.race import NoSpeed, Race, Rules, race
 from orchestrator.records import Experiment, JobState, RunRecord, Status
 from orchestrator.records.price import Per
+from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import NO_RETRY, can_run, is_due_again
 from orchestrator.results.store import Store
 from orchestrator.results.table.doubts import raises_doubt
@@ -50,13 +52,15 @@ Records = Sequence[RunRecord | None]
 class Place:
     """The experiments that race against each other, the state of their race, and the records of each experiment.
 
-    `in_doubt` is the number of runs whose speed was in doubt, so they did not count.
+    `in_doubt` is the number of runs whose speed was in doubt, so they did not count. `took_s` has the seconds from the claim to the
+    record of each experiment's runs, with the start and the end of the command.
     """
 
     experiments: Sequence[Experiment]
     state: Race
     records: Mapping[str, Records]
     in_doubt: int = 0
+    took_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def first(self) -> Experiment:
@@ -91,7 +95,8 @@ def refuse_suites(experiments: Iterable[Experiment]) -> None:
 def places(experiments: Sequence[Experiment], store: Store, aim: Aim = SPEED) -> Iterator[Place]:
     """Yield the races, as the records in the folder have them."""
     for group in groups(experiments, aim):
-        records = {one.id: _ended(store, one) for one in group}
+        runs = {one.id: _ended(store, one) for one in group}
+        records = {name: [run.record for run in of_one] for name, of_one in runs.items()}
         reasons = aim.exceeded(records)
         number = ENERGY if aim.objective is Objective.ENERGY else _speed(records.values())
         by_id = {one.id: one for one in group}
@@ -107,7 +112,8 @@ def places(experiments: Sequence[Experiment], store: Store, aim: Aim = SPEED) ->
         ids, in_order = [one.id for one in group], orders(group)
         state = race(ids, values, slow=slow, orders=in_order, repeats=repeats, most=most_runs(group))
         in_doubt = sum(value is NoSpeed.IN_DOUBT for of_one in values.values() for value in of_one)
-        yield Place(experiments=group, state=state, records=records, in_doubt=in_doubt)
+        took_s = {one.id: [known.seconds for run in runs[one.id] if (known := took(one, run))] for one in group}
+        yield Place(experiments=group, state=state, records=records, in_doubt=in_doubt, took_s=took_s)
 
 
 def groups(experiments: Iterable[Experiment], aim: Aim = SPEED) -> list[list[Experiment]]:
@@ -169,16 +175,16 @@ def _cost(one: Experiment, aim: Aim) -> int:
     return one.num_nodes if aim.per is Per.NODE_HOUR else one.num_gpus
 
 
-def _ended(store: Store, experiment: Experiment) -> list[RunRecord | None]:
-    """Return the records of the first repeats, up to the first repeat that has not ended or must be tried again."""
+def _ended(store: Store, experiment: Experiment) -> list[StoredRun]:
+    """Return the last runs of the first repeats, up to the first repeat that has not ended or must be tried again."""
     last = {run.job.repeat: run for run in store.runs(experiment.id)}
-    found: list[RunRecord | None] = []
+    found: list[StoredRun] = []
     while (
         (run := last.get(len(found) + 1)) is not None
         and run.state is JobState.ENDED
         and not is_due_again(run, NO_RETRY)
     ):
-        found.append(run.record)
+        found.append(run)
     return found
 
 

@@ -221,20 +221,21 @@ def in_words(place: Place) -> str:
 
 
 def _spent(place: Place) -> str:
-    """Return what the race took, and what the full grid would take, by the mean time of each experiment's runs."""
-    took = {
-        one.id: fmean(record.wall_s for record in known) if (known := [*filter(None, place.records[one.id])]) else None
-        for one in place.experiments
-    }
-    here, repeats = counted(place.runs, "run"), {most_repeats(one) for one in place.experiments}
+    """Return what the race took, and what the full grid would take, by the mean time of each experiment's runs.
+
+    Earlier runs in the folder may be more than the grid has. Then the grid is not named.
+    """
+    took, most = place.took_s, most_runs(place.experiments)
+    is_timed = all(took.get(one.id) for one in place.experiments)
+    own = math.fsum(seconds for of_one in took.values() for seconds in of_one)
+    here = counted(place.runs, "run") + (f" in {text(own, Show.SECONDS)}" if is_timed else "")
+    if place.runs > most:
+        return here
+    repeats = {most_repeats(one) for one in place.experiments}
     of_each = f"{min(repeats)} runs of each" if len(repeats) == 1 else "all repeats"
-    grid = f"a grid with {of_each} has {most_runs(place.experiments)}"
-    times = [(seconds, one) for one in place.experiments if (seconds := took[one.id]) is not None]
-    if len(times) < len(place.experiments):
-        return f"{here}, where {grid}"
-    own = math.fsum(record.wall_s for records in place.records.values() for record in records if record)
-    of_grid = math.fsum(seconds * most_repeats(one) for seconds, one in times)
-    return f"{here} in {text(own, Show.SECONDS)}, where {grid}, in about {text(of_grid, Show.SECONDS)}"
+    grid = f"{here}, where a grid with {of_each} has {most}"
+    of_grid = math.fsum(fmean(took[one.id]) * most_repeats(one) for one in place.experiments) if is_timed else 0.0
+    return f"{grid}, in about {text(of_grid, Show.SECONDS)}" if is_timed else grid
 
 
 def _grid(place: Place) -> int:
