@@ -212,6 +212,14 @@ def test_a_limit_drops_at_once(tmp_path: Path) -> None:
     assert race.out.count("dropped in round 1: over the limit") == 2
     assert "kinds: 1 process: kind=a is the fastest within the limits; kind=b, the next, is " in race.out
     assert "kind wrong" not in race.out.splitlines()[-1] and "was not applied" not in race.out
+    kept = json.loads((race.results / "race.json").read_text())
+    assert (kept["objective"], kept["limits"]) == ("tokens_per_s", {"memory_bytes": 2 * 2**30, "loss": 0.05})
+    over = [one["name"] for one in kept["races"][0]["experiments"] if one["is_over_limit"]]
+    assert sorted(over) == ["kind=large", "kind=wrong"]
+    (chart,) = races_chart([race.results]).views
+    assert chart.summary.endswith(
+        ". Its limits: at most 2.00 GiB of memory per device and a loss at most 5 % above the lowest."
+    )
 
 
 def test_the_cheapest_may_use_fewer_devices(tmp_path: Path) -> None:
@@ -227,6 +235,9 @@ def test_the_least_energy_wins(tmp_path: Path) -> None:
     race = tune(tmp_path, "--objective", "energy", kinds="a, d")
     assert race.code == 0, race.said
     assert "kinds: 1 process: kind=d needs the least energy per token; kind=a, the next, needs " in race.out
+    (chart,) = races_chart([race.results]).views
+    assert chart.figure["layout"]["xaxis"]["title"]["text"] == "tokens for the same energy relative to the leader"
+    assert "Its limits" not in chart.summary
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,17 @@ def test_what_is_over_a_limit_is_found_by_the_worst_monitor() -> None:
     assert not Aim(loss=0.03, memory_bytes=4.0).exceeded(records)
 
 
+def test_a_limit_of_the_loss_is_for_the_mean_of_the_runs_so_far() -> None:
+    """Later runs of others change no decision about a run, so a race that goes on decides again as before."""
+    losses = {"a": [1.0, 1.04, 0.99], "b": [1.005, 1.05], "c": [1.04]}
+    records = {name: [ended(A, 1, train_loss=loss) for loss in of_one] for name, of_one in losses.items()}
+    assert {*Aim(loss=0.01).exceeded(records)} == {("c", 0)}, (
+        "the mean of b, 1.0275, is less than 1 % above that of a, 1.02"
+    )
+    assert {*Aim(loss=0.005).exceeded(records)} == {("c", 0), ("b", 1)}
+    assert {*Aim(loss=0.01).exceeded({**records, "d": [None]})} == {("c", 0)}, "a run without a loss decides nothing"
+
+
 def test_a_race_is_compared_with_a_grid_if_that_has_more_runs() -> None:
     few = replace(place({"a": [4.6, 4.6], "b": [4.0, 4.0]}), took_s={A.id: [20.0, 40.0], B.id: [60.0, 60.0]})
     assert view.in_words(few).endswith(

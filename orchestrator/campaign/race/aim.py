@@ -1,6 +1,6 @@
 """The aim of a race: its objective, and its limits (`tunebench tune --objective --limit`). Pure.
 
-An experiment whose run is over a limit leaves.
+An experiment leaves if a run needs more memory than the limit, or if the mean loss of its runs so far is above the limit.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.errors import SelectionError
@@ -32,7 +33,8 @@ class Aim:
 
     `memory_bytes` is the most memory that a run may need on a device, and None means no limit.
 
-    `loss` is how far a run's loss may be above the lowest loss of the race, as a share of the lowest.
+    `loss` is how far an experiment's loss may be above the lowest loss of the race, as a share of the lowest. Both losses are means
+    over the runs of an experiment, because the losses of single runs differ.
     """
 
     objective: Objective = Objective.SPEED
@@ -51,17 +53,12 @@ class Aim:
 
     def exceeded(self, records: Mapping[str, Sequence[RunRecord | None]]) -> dict[tuple[str, int], NoSpeed]:
         """Return NoSpeed.OVER_LIMIT for each run (id, place in its sequence) over a limit."""
-        losses = {
-            (name, at): loss
-            for name, of_one in records.items()
-            for at, record in enumerate(of_one)
-            if (loss := _number(record, (_LOSS,))) is not None
-        }
-        lowest = min(losses.values(), default=0.0)
+        losses = {name: _means(of_one) for name, of_one in records.items()}
         found: dict[tuple[str, int], NoSpeed] = {}
         for name, of_one in records.items():
             for at, record in enumerate(of_one):
-                memory, loss = _number(record, MEMORIES), losses.get((name, at))
+                memory, loss = _number(record, MEMORIES), losses[name][at]
+                lowest = _lowest(losses.values(), at)
                 too_large = self.memory_bytes is not None and memory is not None and memory > self.memory_bytes
                 too_high = self.loss is not None and loss is not None and loss > lowest + self.loss * abs(lowest)
                 if too_large or too_high:
@@ -130,6 +127,19 @@ def _is_ok(record: RunRecord | None) -> bool:
 def _has_one(records: Sequence[RunRecord | None], metrics: Sequence[str]) -> bool:
     """Return whether a run of an experiment has one of these metrics. An experiment without an ok run needs none."""
     return not any(map(_is_ok, records)) or any(_number(record, metrics) is not None for record in records)
+
+
+def _means(records: Sequence[RunRecord | None]) -> list[float | None]:
+    """Return the mean loss of an experiment after each of its runs, or None before the first loss."""
+    losses = [_number(record, (_LOSS,)) for record in records]
+    known = [[loss for loss in losses[: at + 1] if loss is not None] for at in range(len(losses))]
+    return [fmean(some) if some else None for some in known]
+
+
+def _lowest(losses: Iterable[Sequence[float | None]], at: int) -> float:
+    """Return the lowest mean loss after this run of each experiment. Of one with fewer runs, its last mean counts."""
+    last = [of_one[: at + 1][-1] for of_one in losses if of_one]
+    return min((loss for loss in last if loss is not None), default=0.0)
 
 
 def _number(record: RunRecord | None, names: Sequence[str]) -> float | None:

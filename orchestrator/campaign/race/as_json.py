@@ -1,10 +1,11 @@
 """The races as `race.json` in the results folder. The report draws them.
 
-    {"tool", "races": [{"name", "is_over", "words", "experiments": [
-        {"id", "name", "runs", "speed", "low", "high", "is_dropped", "became"}]}]}
+    {"tool", "objective", "limits": {"memory_bytes", "loss"}, "races": [{"name", "is_over", "words", "experiments": [
+        {"id", "name", "runs", "speed", "low", "high", "is_dropped", "is_over_limit", "became"}]}]}
 
-`speed` is the estimated speed relative to the leader's, with the ends of its interval; null without a speed. `words` and `became`
-are what the terminal shows.
+`speed` is the estimated speed relative to the leader's, with the ends of its interval; null without a speed. With the objective
+`cost` or `energy`, it is the number of tokens for the same money or energy. A limit that is not set is null. `loss` is a share of
+the lowest loss. `words` and `became` are what the terminal shows.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.places import Place
 from orchestrator.campaign.race.view import ERRORS, Names, in_order, in_words, relative, what_became
 from orchestrator.files.redaction import redact
+from orchestrator.measure.intervals.race import NoSpeed
 from orchestrator.results.folder import RACE_FILE, TOOL
 from orchestrator.results.store import Store
 
 
-def keep(races: Sequence[Place], store: Store) -> None:
+def keep(races: Sequence[Place], store: Store, aim: Aim) -> None:
     """Write the races. A report then shows them, also before they are over."""
     names = Names(races)
-    document = {"tool": TOOL, "races": [_race(place, names) for place in races]}
+    limits = {"memory_bytes": aim.memory_bytes, "loss": aim.loss}
+    about = {"tool": TOOL, "objective": aim.objective, "limits": limits}
+    document = {**about, "races": [_race(place, names) for place in races]}
     store.write(RACE_FILE, redact(json.dumps(document, indent=1)) + "\n")
 
 
@@ -50,5 +55,6 @@ def _experiment(place: Place, name: str, names: Names) -> dict[str, Any]:
         "low": None if speed is None else speed * math.exp(-ERRORS * error),
         "high": None if speed is None else speed * math.exp(ERRORS * error),
         "is_dropped": name in place.state.left,
+        "is_over_limit": (left := place.state.left.get(name)) is not None and left.why is NoSpeed.OVER_LIMIT,
         "became": what_became(place, name),
     }

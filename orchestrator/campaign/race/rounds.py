@@ -60,7 +60,7 @@ def tune(
 def _look(experiments: Sequence[Experiment], store: Store, aim: Aim) -> list[Place]:
     """Return the races now. Keep them in the results folder, for the report."""
     races = [*places(experiments, store, aim)]
-    as_json.keep(races, store)
+    as_json.keep(races, store, aim)
     return races
 
 

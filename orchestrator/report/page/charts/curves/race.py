@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact
 from orchestrator.measure.intervals import Interval
+from orchestrator.measure.metrics import Show
+from orchestrator.measure.metrics.shown import text
 from orchestrator.report.page.charts import colours
 from orchestrator.report.page.charts.chart import Chart, Trace, View, error_bars, in_stretches, marker, scatter
 from orchestrator.report.page.charts.row_axis import ROWS, row_figure, texts
@@ -23,6 +24,9 @@ from orchestrator.results.folder import RACE_FILE, read_ours
 _MOST_ROWS = 200
 # The axis has room for the words to the right of the dots.
 _ROOM, _NARROW_ROOM = 0.75, 1.6
+# The number that is compared, for each objective of `tunebench tune`.
+_COMPARED = {"cost": "tokens for the same money", "energy": "tokens for the same energy"}
+_IN_RACE, _DROPPED, _OVER_LIMIT = "in the race", "dropped", "over a limit"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +37,7 @@ class _Row:
     runs: int
     speed: float | None
     interval: Interval | None
-    is_dropped: bool
+    state: str
     became: str
 
     @property
@@ -46,13 +50,17 @@ def races(roots: Iterable[Path]) -> Chart:
     views = []
     for root in roots:
         document = read_ours(root / RACE_FILE) or {}
+        compared, limits = _COMPARED.get(str(document.get("objective")), "speed"), _limits(document.get("limits"))
         for race in filter(_is_object, _list(document.get("races"))):
             rows = [*_rows(race)][:_MOST_ROWS]
             for stretch, drawn in in_stretches(rows, ROWS):
-                views += [_view((_words(race.get("name")), stretch), drawn, _words(race.get("words")))] if drawn else []
+                at = _words(race.get("name")), stretch
+                summary = f"{at[0]}: {_words(race.get('words'))}.{limits}"
+                views += [_view(at, drawn, summary, compared)] if drawn else []
     reading = (
         "Each row is an experiment of a race (`tunebench tune`): its estimated speed relative to the leader's, and an interval of "
-        "two standard errors. Grey experiments were dropped: they got no more runs, for the reason next to them."
+        "two standard errors. Grey experiments were dropped: they got no more runs, for the reason next to them. "
+        "If the race had limits, the sentence about it says them; the rest of this page does not know them."
     )
     return Chart(id="race", title="The race", reading=reading, facets=("Race", "Rows"), views=tuple(views))
 
@@ -67,12 +75,27 @@ def _rows(race: Mapping[str, Any]) -> Iterator[_Row]:
             runs=runs if isinstance(runs, int) else 0,
             speed=speed,
             interval=Interval(low=low, high=high) if has_interval and low is not None and high is not None else None,
-            is_dropped=one.get("is_dropped") is True,
+            state=_state(one),
             became=_words(one.get("became")),
         )
 
 
-def _view(at: tuple[str, str], rows: Sequence[_Row], words: str) -> View:
+def _state(one: Mapping[str, Any]) -> str:
+    if one.get("is_over_limit") is True:
+        return _OVER_LIMIT
+    return _DROPPED if one.get("is_dropped") is True else _IN_RACE
+
+
+def _limits(limits: object) -> str:
+    """Return a sentence about the limits of a race, with a blank before it, or nothing if it has none."""
+    known = limits if isinstance(limits, dict) else {}
+    memory, loss = _number(known.get("memory_bytes"), most=1e18), _number(known.get("loss"))
+    words = [f"at most {text(memory, Show.BYTES)} of memory per device"] if memory is not None else []
+    words += [f"a loss at most {100 * loss:.3g} % above the lowest"] if loss is not None else []
+    return f" Its limits: {' and '.join(words)}." if words else ""
+
+
+def _view(at: tuple[str, str], rows: Sequence[_Row], summary: str, compared: str) -> View:
     known = [row.speed for row in rows if row.speed is not None]
     left, right = min([*known, 1.0]), max([*known, 1.0])
     width = max(right - left, 0.05)
@@ -83,10 +106,10 @@ def _view(at: tuple[str, str], rows: Sequence[_Row], words: str) -> View:
             *_dots(rows),
             texts([for_plotly(row.words, width=60) for row in rows], [(x + width * 0.02, y) for x, y in ends]),
         ],
-        x_title="speed relative to the leader",
+        x_title=f"{compared} relative to the leader",
         x_range=(left - width * 0.08, right + width * _ROOM),
         narrow_range=(left - width * 0.08, right + width * _NARROW_ROOM),
-        legend=len({row.is_dropped for row in rows}) > 1,
+        legend=len({row.state for row in rows if row.speed is not None}) > 1,
         xaxis={"tickformat": ".0%"},
     )
     figure["layout"]["yaxis"]["showgrid"] = True
@@ -95,24 +118,20 @@ def _view(at: tuple[str, str], rows: Sequence[_Row], words: str) -> View:
         for row in rows
     ]
     columns = ("experiment", "runs", "of the leader", "what became of it")
-    return View(at=at, figure=figure, summary=f"{at[0]}: {words}.", columns=columns, rows=tuple(table))
+    return View(at=at, figure=figure, summary=summary, columns=columns, rows=tuple(table))
 
 
 def _dots(rows: Sequence[_Row]) -> Iterator[Trace]:
-    for is_dropped, name in ((False, "in the race"), (True, "dropped")):
-        drawn = [
-            (row.speed, at, row)
-            for at, row in enumerate(rows)
-            if row.speed is not None and row.is_dropped is is_dropped
-        ]
+    for place, state in enumerate((_IN_RACE, _DROPPED, _OVER_LIMIT)):
+        drawn = [(row.speed, at, row) for at, row in enumerate(rows) if row.speed is not None and row.state == state]
         if not drawn:
             continue
-        colour = {"color": colours.MUTED} if is_dropped else {}
+        colour = {"color": colours.MUTED} if place else {}
         yield scatter(
             "markers",
-            name,
+            state,
             [(speed, at) for speed, at, _ in drawn],
-            marker=marker(1 if is_dropped else 0, size=11, **colour),
+            marker=marker(place, size=11, **colour),
             error_x=error_bars([speed for speed, _, _ in drawn], [row.interval for _, _, row in drawn], thickness=1.5),
             hovertext=[for_plotly(f"{row.name}: {speed:.1%} of the leader, {row.words}") for speed, _, row in drawn],
             hoverinfo="text",
@@ -123,11 +142,10 @@ def _words(value: object) -> str:
     return one_line(redact(value), width=300) if isinstance(value, str) else ""
 
 
-def _number(value: object) -> float | None:
+def _number(value: object, *, most: float = 1e6) -> float | None:
+    """Return a number that is not negative and below `most`. The file may come from someone else."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return (
-        float(value) if is_number and isinstance(value, (int, float)) and 0 < value < 1e6 and isfinite(value) else None
-    )
+    return float(value) if is_number and isinstance(value, (int, float)) and 0 <= value < most else None
 
 
 def _list(value: object) -> list[Any]:
