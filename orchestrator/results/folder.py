@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -131,3 +131,14 @@ def write_into(folder: Path, name: str, content: str | bytes) -> Path:
     except OSError as error:
         raise ResultsError(f"--output {folder}: {name} cannot be written: {error.strerror}") from error
     return folder / name
+
+
+def raced(root: Path) -> Iterator[str]:
+    """Yield the ids of the experiments in the races of a results folder. The file of the races may come from someone else."""
+    document = read_ours(root / RACE_FILE) or {}
+    races = document.get("races")
+    for race in races if isinstance(races, list) else ():
+        rows = race.get("experiments") if isinstance(race, dict) else None
+        for one in rows if isinstance(rows, list) else ():
+            if isinstance(one, dict) and isinstance(one.get("id"), str):
+                yield one["id"]

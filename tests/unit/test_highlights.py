@@ -497,6 +497,27 @@ def test_the_best_come_first_and_the_rest_is_counted() -> None:
     assert found[-1].startswith(f"{50 - shown + 1} more comparisons: ")
 
 
+def test_the_second_place_comes_before_the_slowest() -> None:
+    """After a race, the pair of interest is the winner and the next: it is never one of the pairs that are only counted."""
+    shares = {"a": 1.0, "b": 0.95, "c": 0.8, "d": 0.6, "e": 0.4}
+    cells = [
+        Made(arguments={"kind": kind}, runs=speeds(*(value * share for value in BASELINE)))
+        for kind, share in shares.items()
+    ]
+    second, *slowest, rest = gains(*cells)
+    assert second.startswith("kind b is 5.0 % slower")
+    assert [text[:6] for text in slowest] == ["kind e", "kind d"] and rest == "1 more comparison: 1 slower"
+
+
+def test_after_a_race_more_repeats_are_no_advice() -> None:
+    """A race makes few runs of what is clearly slower."""
+    cells = Made(runs=speeds(100.0, 101.0)), Made(framework="liger", runs=speeds(121.0))
+    table = made_table(*cells)
+    raced = replace(table, raced=frozenset({cells[1].id}))
+    of_single = [any("of single runs" in one.text for one in highlights(some)) for some in (table, raced)]
+    assert of_single == [True, False]
+
+
 def test_of_those_without_a_difference_what_may_be_most_comes_first_and_nothing_wide_is_called_alike() -> None:
     alike = [
         Made(model=f"alike-{n}", framework=name, runs=speeds(99.0, 100.0, 101.0))

@@ -61,7 +61,7 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
     judged = [(pair, pair.speed) for pair in against if pair.speed and not pair.in_doubt]
     order = sorted(judged, key=lambda entry: -round(entry[1].ratio.value, 3))
     faster, alike, slower = ([entry for entry in order if direction(entry[1].ratio) == sign] for sign in _WORDS)
-    slower.reverse()
+    slower = _next_or_slowest(slower, [*faster, *alike])
     alike.sort(key=lambda entry: -abs(math.log(entry[1].ratio.value)))  # the largest possible difference first
     yield from _over_all(known, judged)
     energies = ok_runs(known.table, (ENERGY,))
@@ -76,11 +76,29 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
         words = ", ".join(f"{counts[word]} {word}" for word in (*_WORDS.values(), _WIDE) if counts[word])
         text = f"{counted(len(rest), 'more comparison')}: {words}"
         yield known.sentence(HighlightKind.GAIN, text, [row for pair, _ in rest for row in (pair.new, pair.base)])
-    single = [pair for pair, speed in judged if speed.ratio.interval is None]
+    # A race makes few runs of what is clearly slower, so more repeats are no advice there.
+    is_raced = [name in known.table.raced for name in known.ids]
+    single = [pair for pair, speed in judged if speed.ratio.interval is None and not is_raced[pair.new]]
     if single:
         rows = [row for pair in single for row in (pair.new, pair.base)]
         text = f"{counted(len(single), 'comparison')} of single runs: the spread between runs of the same experiment is not known"
         yield known.sentence(HighlightKind.WARNING, f"{text} (use --repeats 3)", rows)
+
+
+def _next_or_slowest(slower: Sequence[Judged], others: Sequence[Judged]) -> list[Judged]:
+    """Return the slower pairs, the slowest first. Before these come the second places, such as that behind the winner of a race.
+
+    A second place is the pair that is nearest to a reference which nothing equals, if several are slower than this reference.
+    `slower` has the nearest pairs first.
+    """
+    counts, equalled = Counter(pair.base for pair, _ in slower), {pair.base for pair, _ in others}
+    seconds: list[Judged] = []
+    rest: list[Judged] = []
+    for pair, speed in slower:
+        is_second = counts[pair.base] > 1 and pair.base not in equalled
+        equalled.add(pair.base)
+        (seconds if is_second else rest).append((pair, speed))
+    return [*seconds, *reversed(rest)]
 
 
 def _over_all(known: Known, judged: Sequence[Judged]) -> Iterator[Highlight]:

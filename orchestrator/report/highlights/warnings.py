@@ -106,7 +106,7 @@ def _short(known: Known) -> Iterator[Highlight]:
         names = listed([f"{known.names.whole(row)}: {done} of {count}" for row, (done, count) in short.items()])
         have = "has" if len(short) == 1 else "have"
         text = (
-            f"{counted(len(short), 'experiment')} {have} fewer runs than were asked for ({names}); the same `tunebench run` with "
-            "the same --results carries out only the missing runs"
+            f"{counted(len(short), 'experiment')} {have} fewer runs than were asked for ({names}); the same command with the same "
+            "--results carries out only the missing runs"
         )
         yield known.sentence(HighlightKind.WARNING, text, list(short))

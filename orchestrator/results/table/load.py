@@ -61,6 +61,7 @@ class ResultsTable:
     `caveats` has the caveats of its repeats that ended ok, and `baselines` has the references of its scenario. `shortfalls` has
     its numbers of done and of requested repeats if runs are due, else None. `baseline` has the references that `--baseline` names
     for all experiments. `neighbour_cost` is the slowdown that `--parallel auto` measured, as a difference of logarithms.
+    `raced` are the ids of the experiments in races of `tunebench tune`.
     """
 
     runs: pd.DataFrame
@@ -75,6 +76,7 @@ class ResultsTable:
     arguments: frozenset[str] = frozenset()
     framework_arguments: Mapping[str, frozenset[str]] = field(default_factory=dict)
     neighbour_cost: float | None = None
+    raced: frozenset[str] = frozenset()
 
 
 @gc_pause.left_alone()
@@ -97,7 +99,8 @@ def load(roots: Sequence[Path], *, price: Price | None = None) -> ResultsTable:
         all_rows += read
         warnings += map(masked, sentences)
     table = of_rows(all_rows, warnings=warnings, framework_arguments=framework_arguments)
-    return replace(table, neighbour_cost=neighbour_cost.read(roots))
+    raced = frozenset(name for root in roots for name in folder.raced(root))
+    return replace(table, neighbour_cost=neighbour_cost.read(roots), raced=raced)
 
 
 def of_rows(
