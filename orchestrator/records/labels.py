@@ -1,7 +1,8 @@
-"""The arguments that distinguish the experiments of a scenario, as text."""
+"""The arguments that distinguish the experiments of a scenario, as text, and readable names with them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -40,3 +41,11 @@ def labels(experiments: Sequence[Experiment]) -> dict[str, str]:
     """Return id → text: the arguments that distinguish an experiment from those with the same readable part of the id."""
     names, redact = distinguishing(experiments), redactor()
     return {one.id: one_line(redact(assignments(one, names[one.scenario]))) for one in experiments}
+
+
+def names(experiments: Sequence[Experiment]) -> dict[str, str]:
+    """Return id → the readable part of the id, and the arguments that distinguish it; the whole id if this is not unique."""
+    label = labels(experiments)
+    readable = {name: f"{name.rpartition('-')[0]} {words}".strip() for name, words in label.items()}
+    counts = Counter(readable.values())
+    return {name: text if counts[text] == 1 else name for name, text in readable.items()}

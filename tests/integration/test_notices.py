@@ -53,9 +53,34 @@ def test_the_command_is_told_of_the_first_failure_and_of_the_end(tmp_path: Path)
     failed, end = told(tmp_path)
     assert (failed["event"], failed["run"]["status"], failed["run"]["attempt"]) == ("failed", "failed", 1)
     assert (end["event"], end["runs"], end["exit_code"]) == ("ended", {"ok": 1, "failed": 2}, 1)
-    assert end["text"] == "the campaign has ended: 2 failed, 1 ok"
+    assert failed["run"]["name"] == "s1-none.none.gpus1" and failed["run"]["experiment"].startswith(
+        "s1-none.none.gpus1-"
+    )
+    assert failed["text"].startswith("s1-none.none.gpus1 r1-t1: failed (")
+    assert end["text"] == "the campaign has ended: 2 failed, 1 ok" and end["answers"] == []
     assert {one["results"] for one in (failed, end)} == {str(tmp_path / "results")}
     assert (tmp_path / "results" / "report.html").stat().st_mtime < end["time"]
+
+
+def test_the_end_of_a_race_names_the_winner(tmp_path: Path) -> None:
+    speeds = "import sys; print('{\"tokens_per_s\": %s}' % sys.argv[1]); sys.exit(sys.argv[1] == '3')"
+    scenario = {
+        **{"name": "speeds", "trainer": "custom", "device": "cpu", "repeats": 1, "matrix": {"speed": [9, 6, 3]}},
+        "custom": {
+            "command": ["{python}", "-c", speeds, "{speed}"],
+            "launcher": "none",
+            "metrics": {"tokens_per_s": {"key": "tokens_per_s"}},
+        },
+    }
+    document = {"notify": {"command": keeping(tmp_path)}, "scenarios": [scenario]}
+    (tmp_path / "scenarios.yaml").write_text(json.dumps(document))
+    done = tunebench(tmp_path, "tune", "scenarios.yaml", "--limit", "loss=+1%")
+    failed, end = told(tmp_path)
+    assert failed["text"].startswith("speeds-none.none.gpus1 speed=3 r1-t1: failed (")
+    (answer,) = end["answers"]
+    assert answer.startswith("speeds: 1 process: speed=9 is the fastest within the limits; speed=6, the next, is ")
+    assert end["text"].endswith(f". {answer}") and f"{answer}\n" in done.out
+    assert end["exit_code"] == done.code == 1
 
 
 def test_a_command_that_fails_or_is_missing_is_said_once(tmp_path: Path) -> None:

@@ -599,9 +599,7 @@ def test_experiments_with_fewer_runs_than_were_asked_for_are_named_with_what_to_
     )
     (said,) = [one for one in highlights(load([root])) if "fewer runs" in one.text]
     assert (said.kind, said.experiments) == (HighlightKind.WARNING, (short.id,))
-    assert (
-        "(no framework on b with 1 CPU process: 2 of 3); the same command with the same --results" in said.text
-    )
+    assert "(no framework on b with 1 CPU process: 2 of 3); the same command with the same --results" in said.text
     assert said.text in page_of(load([root]), [root])
 
 

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from orchestrator.campaign.events.json_events import end_of
@@ -39,11 +40,20 @@ ENDED, FAILED, BUDGET = "ended", "failed", "budget"
 class Notices:
     """A context manager for the notices of one campaign. At its end, commands that still run are ended.
 
-    Without a command, every method does nothing.
+    Without a command, every method does nothing. `names` maps ids of experiments to readable names.
     """
 
-    def __init__(self, command: Sequence[str], root: Path, *, scenarios: Path, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        root: Path,
+        *,
+        scenarios: Path,
+        names: Mapping[str, str] = MappingProxyType({}),
+        limit_s: float = LIMIT_S,
+    ) -> None:
         self._command, self._root, self._scenarios, self._limit_s = tuple(command), root.absolute(), scenarios, limit_s
+        self._names = names
         self._told: set[str] = set()
         self._ends: dict[threading.Thread, Callable[[], object]] = {}
         self._problems: list[str] = []
@@ -62,16 +72,22 @@ class Notices:
         if event.kind is EventKind.BUDGET:
             self._tell(BUDGET, text=event.text)
         elif event.kind is EventKind.ENDED and event.record is not None and event.record.status in FAILURES:
-            self._tell(FAILED, text=event.text, run={**end_of(event.record), "hint": event.record.hint})
+            experiment = event.record.experiment_id
+            name = self._names.get(experiment, experiment)
+            run = {**end_of(event.record), "name": name, "hint": event.record.hint}
+            self._tell(FAILED, text=event.text.replace(experiment, name, 1), run=run)
 
-    def ended(self, summary: Summary) -> None:
-        """Tell of the end of the campaign. Its report has been written."""
+    def ended(self, summary: Summary, *, answers: Sequence[str] = (), exit_code: int | None = None) -> None:
+        """Tell of the end of the campaign. Its report has been written.
+
+        `answers` are the sentences that name the winners of races. `exit_code` is that of the command, by default the summary's.
+        """
         counts = Counter({status.value: count for status, count in summary.counts.items()})
         words = ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no runs"
         missing = f", {summary.missing} missing" if summary.missing else ""
-        self._tell(
-            ENDED, text=f"the campaign has ended: {words}{missing}", runs=dict(counts), exit_code=summary.exit_code
-        )
+        code = summary.exit_code if exit_code is None else exit_code
+        text = " ".join([f"the campaign has ended: {words}{missing}{'.' if answers else ''}", *answers])
+        self._tell(ENDED, text=text, runs=dict(counts), answers=list(answers), exit_code=code)
 
     def problems(self) -> list[str]:
         """Wait for the commands that still run, at most LIMIT_S. Return a sentence if one of them failed."""

@@ -34,8 +34,8 @@ class Races:
         kept = leave_out_what_does_not_fit(planned.experiments, machine, self.aim.memory_bytes)
         return replace(planned, experiments=kept)
 
-    def show(self, planned: Plan, store: Store) -> bool:
-        """Show who was dropped, and what is best. Return whether each race that is over has a winner."""
+    def show(self, planned: Plan, store: Store) -> tuple[bool, list[str]]:
+        """Show who was dropped, and what is best. Return whether each race that is over has a winner, and what is best."""
         from orchestrator.campaign.race import places, view
 
         races = [*places.places(planned.experiments, store, self.aim)]
@@ -43,14 +43,11 @@ class Races:
             say(f"\n{title}")
             out().print(table)
         say("")
-        if self.aim.objective is Objective.SPEED and not self.aim.has_limits:
-            _show_fastest(store)
-        else:
-            for sentence in view.answers(races, self.aim.objective):
-                say(sentence)
-        for sentence in (*view.without_doubts(races), *view.unlimited(races, self.aim)):
+        is_of_report = self.aim.objective is Objective.SPEED and not self.aim.has_limits
+        best = _fastest(store) if is_of_report else [*view.answers(races, self.aim.objective)]
+        for sentence in (*best, *view.without_doubts(races), *view.unlimited(races, self.aim)):
             say(sentence)
-        return all(place.state.due or place.winner for place in races)
+        return all(place.state.due or place.winner for place in races), best
 
 
 def raced(planned: Plan) -> tuple[Plan, list[str]]:
@@ -62,11 +59,10 @@ def raced(planned: Plan) -> tuple[Plan, list[str]]:
     return with_all_rounds(planned), [view.bounds(places.groups(planned.experiments))]
 
 
-def _show_fastest(store: Store) -> None:
-    """Show the report's own answers, which know the doubts about experiments."""
+def _fastest(store: Store) -> list[str]:
+    """Return the report's own answers, which know the doubts about experiments."""
     from orchestrator.report.highlights.answers import answers
     from orchestrator.results.table.baseline import with_baseline
     from orchestrator.results.table.load import load
 
-    for answer in answers(with_baseline(load([store.root]))):
-        say(f"{answer.place}: {answer.text}.")
+    return [f"{answer.place}: {answer.text}." for answer in answers(with_baseline(load([store.root])))]

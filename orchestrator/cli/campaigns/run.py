@@ -69,6 +69,7 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
     from orchestrator.campaign import steps
     from orchestrator.campaign.changed_files import changed_files
     from orchestrator.campaign.events.notices import Notices
+    from orchestrator.records.labels import names
 
     planned = races.prepared(planned, machine) if races else planned
     steps.refuse_empty(planned)
@@ -91,7 +92,7 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
         return _find_largest(searches, store, way, lines)
     store.add(planned.experiments)
     steps.note_asked(store, planned, suite=suite, selection=selection)
-    notices = Notices(suite.notify, store.root, scenarios=suite.document.file)
+    notices = Notices(suite.notify, store.root, scenarios=suite.document.file, names=names(planned.experiments))
     hold(notices)
     summary = steps.carry_out(
         planned, store, way=replace(way, on_event=notices.on_event), console=err(), json_lines=lines
@@ -101,11 +102,12 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
     for remark in steps.remarks(planned, store, summary, retry=way.retry):
         tell(f"note: {remark}")
     write_report([options.results], keep=(), drop=(), form=None if options.json_lines else Format.TABLE)
-    has_winner = races is None or races.show(planned, store)
-    notices.ended(summary)
+    has_winner, answers = races.show(planned, store) if races else (True, [])
+    code = summary.exit_code or min(failed_builds, 1) or int(not has_winner)
+    notices.ended(summary, answers=answers, exit_code=code)
     for problem in notices.problems():
         tell(f"note: {problem}")
-    raise typer.Exit(summary.exit_code or min(failed_builds, 1) or int(not has_winner))
+    raise typer.Exit(code)
 
 
 def _confirm(planned: Plan, options: RunOptions, way: Way) -> None:
