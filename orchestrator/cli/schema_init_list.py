@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import sys
 import textwrap
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli.options import AsJson
-from orchestrator.cli.terminal.console import out, print_raw, say, tell
+from orchestrator.cli.terminal.console import print_raw, say, tell, width
 from orchestrator.errors import ConfigError, Problem
 
 Rows = list[dict[str, Any]]
@@ -128,18 +126,16 @@ def print_rows(rows: Rows) -> None:
     lines = [{name: name for name in rows[0]}, *map(_texts, rows)]
     widths = {name: max(len(line[name]) for line in lines) for name in names}
     used = sum(widths.values()) + len(GAP) * len(names)
-    has_width = out().is_terminal or os.environ.get("COLUMNS", "").strip("0")
-    width = out().width if has_width else sys.maxsize
     for line in lines:
         row = "".join(_cell(line[name], widths[name], right=isinstance(rows[0][name], int)) for name in names)
         description = line.get(DESCRIPTION, "")
         first, others = row, " " * used
-        if not description or width - used < LEAST_ROOM:
+        if not description or width() - used < LEAST_ROOM:
             say(row.rstrip())
             first = others = GAP
         if description:
             wrapped = textwrap.wrap(
-                description, width, initial_indent=first, subsequent_indent=others, break_on_hyphens=False
+                description, width(), initial_indent=first, subsequent_indent=others, break_on_hyphens=False
             )
             say("\n".join(wrapped))
 

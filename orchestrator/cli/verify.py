@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.terminal.console import out, say, tell
+from orchestrator.cli.terminal.console import print_table, say, tell
 
 if TYPE_CHECKING:
     from orchestrator.compare.published.values import Found, Value
@@ -41,14 +41,18 @@ def verify(
     outcomes = judging.judge(
         published, experiments, counted=_counted(published, experiments), recorded=recorded, gpus=machine.gpus
     )
-    out().print(view.table(outcomes))
+    print_table(view.table(outcomes))
     for sentence in view.sentences(outcomes):
         say(f"\n{sentence}")
     say(f"\n{view.summary(outcomes)}")
+    is_other = results is not None and not recorded.keys() & {one.id for one in experiments}
+    if is_other:
+        say(f"{results}: this folder has no ended run of {_shown(scenarios)}, so no value is compared with its runs.")
     states = {outcome.state for outcome in outcomes}
     if states & {judging.State.NOT_RUN, judging.State.CANNOT_RUN}:
         where = "here" if judging.State.NOT_RUN in states else "on such a machine"
-        command = shlex.join(["tunebench", "run", _shown(scenarios), "--results", str(results or RESULTS)])
+        folder = RESULTS if is_other or results is None else results
+        command = shlex.join(["tunebench", "run", _shown(scenarios), "--results", str(folder)])
         say(f"To measure the other values {where}: {command}")
     raise typer.Exit(1 if judging.State.NOT_MET in states else 0)
 

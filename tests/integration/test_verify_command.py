@@ -77,6 +77,20 @@ def test_numbers_of_runs_decide_the_exit_code(tmp_path: Path) -> None:
     assert tunebench(tmp_path, "verify", "nowhere").code == 2
 
 
+def test_a_folder_of_other_runs_is_said_and_nothing_is_wrapped_in_a_pipe(tmp_path: Path) -> None:
+    one = planned(ROOT / "examples" / "verify.yaml")[0]
+    stored(tmp_path / "mine", (replace(one, id="other-000000000000", cannot_run_here=None), []))
+    done = tunebench(tmp_path, "verify", "mine", COLUMNS="")
+    assert done.code == 0, done.said
+    names = [line for value in values.read() for line in done.out.splitlines() if f"  {value.name}  " in line]
+    assert len(names) == len(values.read()), "each value has one line"
+    *_, said, cure = done.out.splitlines()
+    assert said.startswith("mine: this folder has no ended run of ") and said.endswith(
+        ", so no value is compared with its runs."
+    )
+    assert cure.endswith("examples/verify.yaml --results verify_results")
+
+
 def test_a_count_is_the_number_that_a_run_reports(tmp_path: Path) -> None:
     (tmp_path / "scenarios.yaml").write_text(SCENARIO)
     done = tunebench(tmp_path, "run", "scenarios.yaml")

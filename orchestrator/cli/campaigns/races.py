@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.campaign.race.objective import Objective
-from orchestrator.cli.terminal.console import out, say
+from orchestrator.cli.terminal.console import print_table, say
 
 if TYPE_CHECKING:
     from orchestrator.campaign.race.aim import Aim
@@ -41,7 +41,7 @@ class Races:
         races = [*places.places(planned.experiments, store, self.aim)]
         for title, table in view.tables(races):
             say(f"\n{title}")
-            out().print(table)
+            print_table(table)
         say("")
         is_of_report = self.aim.objective is Objective.SPEED and not self.aim.has_limits
         best = _fastest(store) if is_of_report else [*view.answers(races, self.aim.objective)]

@@ -20,10 +20,14 @@ from orchestrator.files.printable_text import printable
 from orchestrator.files.redaction import redact_values, secret_variables
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from orchestrator.cli.terminal.output import Output
 
 
 _MOST_ALIKE = 3
+# Nothing is wrapped at this width.
+_WIDE = 10_000
 
 
 @cache
@@ -50,6 +54,19 @@ def say(text: str) -> None:
 def tell(text: str) -> None:
     """Print a line on stderr without wrapping it."""
     err().print(text, markup=False, soft_wrap=True)
+
+
+def width() -> int:
+    """Return the width of the terminal, or that of COLUMNS. For a file or another program, return a width that wraps nothing."""
+    has_width = out().is_terminal or os.environ.get("COLUMNS", "").strip("0")
+    return out().width if has_width else _WIDE
+
+
+def print_table(table: Table) -> None:
+    """Print a table on stdout, at most as wide as `width`."""
+    options = out().options.update(width=width())
+    table.width = out().measure(table, options=options).maximum
+    out().print(table, crop=False)
 
 
 def tell_warnings(sentences: Iterable[str]) -> None:
