@@ -79,6 +79,23 @@ NoDataProcessing = Annotated[
     bool, Option("--no-data-processing", help="Use the data that an earlier call prepared; prepare nothing.")
 ]
 Gpus = Annotated[str | None, Option(help="Use only these GPUs: indices or UUIDs, separated by commas. [default: all]")]
+ObjectiveOption = Annotated[
+    Objective,
+    Option(
+        "--objective",
+        help="Find the fastest, the cheapest per token (needs a price), or the one with the least energy per token. The last "
+        "two also compare numbers of GPUs.",
+    ),
+]
+Limits = Annotated[
+    list[str] | None,
+    Option(
+        "--limit",
+        metavar="NAME=VALUE",
+        help="Drop an experiment that needs more memory per device than memory=80GiB, or whose loss is further above the "
+        "lowest loss than loss=+1%; repeatable.",
+    ),
+]
 By = Annotated[
     list[str] | None, Option("--by", help="Columns whose values identify an experiment, separated by commas.")
 ]
@@ -156,6 +173,8 @@ class PlanOptions(SuiteOptions):
     tune: Annotated[
         bool, Option("--tune", help="Show how many runs `tunebench tune` makes at most, and what they take and cost.")
     ] = False
+    objective: ObjectiveOption = Objective.SPEED
+    limit: Limits = None
     results: Annotated[
         Path | None,
         Option(
@@ -240,21 +259,8 @@ class RunOptions(StartOptions):
 class TuneOptions(StartOptions):
     """The options of `tune`."""
 
-    objective: Annotated[
-        Objective,
-        Option(
-            help="Find the fastest, the cheapest per token (needs a price), or the one with the least energy per token. The last "
-            "two also compare numbers of GPUs."
-        ),
-    ] = Objective.SPEED
-    limit: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME=VALUE",
-            help="Drop an experiment that needs more memory per device than memory=80GiB, or whose loss is further above the "
-            "lowest loss than loss=+1%; repeatable.",
-        ),
-    ] = None
+    objective: ObjectiveOption = Objective.SPEED
+    limit: Limits = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

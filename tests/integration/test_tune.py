@@ -107,6 +107,7 @@ def test_runs_of_an_earlier_campaign_count_and_run_fills_the_grid_afterwards(tmp
     first = tune(tmp_path, "--repeats", "1", command="run")
     assert runs(first) == dict.fromkeys("abcde", 1)
     race = tune(tmp_path)
+    assert "as many as the full grid; 5 runs have ended already, and count\n" in race.err
     made = runs(race)
     assert made["d"] == 1 and made["c"] == 2
     grid = tune(tmp_path, "--repeats", "2", command="run")
@@ -274,10 +275,23 @@ def test_a_limit_of_memory_needs_a_monitor(tmp_path: Path) -> None:
 
 
 def test_a_plan_says_what_a_race_costs_at_most(tuned: Campaign) -> None:
-    planned = tunebench(tuned.folder, "plan", "s.yaml", "--tune", "--num-gpus", "1,2")
+    planned = tunebench(tuned.folder, "plan", "s.yaml", "--tune", "--num-gpus", "1,2", "--results", "new")
     assert planned.code == 0, planned.said
     assert "10 experiments, 60 runs can be made here." in planned.out
     assert "tunebench tune: 2 races, which make 26 to 60 runs; the full grid has 60." in planned.out
+    words = ("--objective", "cost", "--price", "20USD/nodeh", "--num-gpus", "1,2")
+    planned = tunebench(tuned.folder, "plan", "s.yaml", "--tune", *words, "--assume", "1x80GiB")
+    assert "tunebench tune: 1 race, which makes 18 to 60 runs; the full grid has 60." in planned.out
+
+
+def test_a_plan_counts_the_runs_that_have_ended(tuned: Campaign) -> None:
+    ended_runs = sum(runs(tuned).values())
+    planned = tunebench(tuned.folder, "plan", "s.yaml", "--tune")
+    assert "tunebench tune: 1 race, which makes no more runs; the full grid has 30." in planned.out
+    assert f"results: of {ended_runs} runs {ended_runs} have ended there, and 0 would run." in planned.out
+    refused = tunebench(tuned.folder, "plan", "s.yaml", "--limit", "loss=+1%")
+    assert refused.code == 2
+    assert refused.err == "error: --objective and --limit are for a race; add --tune, or leave them out\n"
 
 
 def test_the_question_before_a_race_counts_all_its_rounds() -> None:

@@ -93,6 +93,22 @@ def test_an_experiment_of_an_order_that_did_not_run_says_why() -> None:
         assert sorted(view.in_order(state)) == ids
 
 
+@pytest.mark.parametrize(
+    ("values", "runs"),
+    [
+        ({"a": [], "b": []}, "5 to 6 runs"),
+        ({"a": [4.6], "b": []}, "4 to 5 more runs"),
+        ({"a": [4.6] * 5, "b": [4.5]}, "1 to 4 more runs"),
+        ({"a": [4.6, 4.6], "b": [4.0, 4.0]}, "1 more run"),
+        ({"a": [4.6] * 3, "b": [4.0, 4.0]}, "no more runs"),
+        ({"a": [NoSpeed.FAILED] * 2, "b": [NoSpeed.FAILED] * 2}, "no more runs"),
+    ],
+)
+def test_a_plan_of_a_race_counts_the_runs_that_have_ended(values: dict[str, list[float | NoSpeed]], runs: str) -> None:
+    said = view.bounds([[A, B]], [place(values)])
+    assert said == f"tunebench tune: 1 race, which makes {runs}; the full grid has 6."
+
+
 def test_what_is_over_a_limit_is_found_by_the_worst_monitor() -> None:
     low = ended(A, 1, peak_allocated_bytes=1.0, device_peak_used_bytes=2.0, train_loss=1.0)
     high = ended(B, 1, peak_allocated_bytes=1.0, device_peak_used_bytes=4.0, train_loss=1.02)

@@ -48,13 +48,21 @@ def tune(
         races = _look(experiments, store, aim)
         if any(_runs(races)[name] <= before[name] for name in due):
             return summary
-    winners = {place.winner for place in races}
-    last = _without_those_not_needed(_with_repeats(experiments, races), races)
+    last = at_the_end(experiments, races)
     store.add(last)
-    both = zip(experiments, last, strict=True)
-    summary = run([_with_all_repeats(one, raced) if one.id in winners else raced for one, raced in both])
+    summary = run(last)
     _look(experiments, store, aim)
     return summary
+
+
+def at_the_end(experiments: Sequence[Experiment], races: Sequence[Place]) -> list[Experiment]:
+    """Return the experiments with the repeats that they have when their races are over: all for a winner, else those they have.
+
+    Those that the races did not need are marked.
+    """
+    winners = {place.winner for place in races}
+    both = zip(experiments, _without_those_not_needed(_with_repeats(experiments, races), races), strict=True)
+    return [_with_all_repeats(one, raced) if one.id in winners else raced for one, raced in both]
 
 
 def _look(experiments: Sequence[Experiment], store: Store, aim: Aim) -> list[Place]:

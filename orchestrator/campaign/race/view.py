@@ -40,20 +40,47 @@ _NO_SPEED = {
 def before(races: Sequence[Place]) -> Iterator[str]:
     """Yield a sentence that says how many runs the races make at most."""
     most, grid = sum(most_runs(place.experiments) for place in races), sum(map(_grid, races))
+    earlier = sum(place.runs for place in races)
     experiments = counted(sum(len(place.experiments) for place in races), "experiment")
     if not any(place.state.due for place in races):
         return
     by_default = f" (with at least {LEAST_REPEATS} runs of each)" if grid < most else ""
     where = f"{experiments} race" if len(races) == 1 else f"{experiments} in {counted(len(races), 'race')}"
-    yield f"{where}: at most {counted(most, 'run')}, as many as the full grid{by_default}"
+    have = "has" if earlier == 1 else "have"
+    ended = (
+        f"; {counted(earlier, 'run')} {have} ended already, and {'counts' if earlier == 1 else 'count'}"
+        if earlier
+        else ""
+    )
+    yield f"{where}: at most {counted(most, 'run')}, as many as the full grid{by_default}{ended}"
 
 
-def bounds(groups: Sequence[Sequence[Experiment]]) -> str:
-    """Return a line that says how many runs the races make. The fewest are made if the second round decides."""
-    least = sum(fewest_runs(group) for group in groups)
-    most, grid = sum(map(most_runs, groups)), sum(one.most_repeats for group in groups for one in group)
-    makes = "which makes" if len(groups) == 1 else "which make"
-    return f"tunebench tune: {counted(len(groups), 'race')}, {makes} {least} to {counted(most, 'run')}; the full grid has {grid}."
+def bounds(groups: Sequence[Sequence[Experiment]], races: Sequence[Place] = ()) -> str:
+    """Return a line that says how many runs the races make. The fewest are made if the second round decides.
+
+    `races` are the races of these groups in a results folder, where runs may have ended.
+    """
+    grid = sum(one.most_repeats for group in groups for one in group)
+    count, verb = counted(len(groups), "race"), "makes" if len(groups) == 1 else "make"
+    if any(place.runs for place in races):
+        least, most = (sum(ends) for ends in zip(*map(_more, races), strict=True))
+        runs = f"{f'{least} to ' if least < most else ''}{most or 'no'} more {'run' if most == 1 else 'runs'}"
+    else:
+        runs = f"{sum(map(fewest_runs, groups))} to {counted(sum(map(most_runs, groups)), 'run')}"
+    return f"tunebench tune: {count}, which {verb} {runs}; the full grid has {grid}."
+
+
+def _more(place: Place) -> tuple[int, int]:
+    """Return the fewest and the most runs that a race still makes. Earlier runs may be more than the rounds have used."""
+    known = place.state.standing.runs if place.state.standing else {}
+    used = sum(max(known.get(name, 0), min(1, len(records))) for name, records in place.records.items())
+    if place.state.due:
+        least = max(len(place.state.due), fewest_runs(place.experiments) - place.runs)
+        return least, max(least, most_runs(place.experiments) - used)
+    winner = next((one for one in place.experiments if one.id == place.winner), None)
+    ends = (winner.repeats, winner.most_repeats) if winner else (0, 0)
+    least, most = (max(0, repeats - len(place.records[winner.id])) if winner else 0 for repeats in ends)
+    return least, most
 
 
 def of_round(races: Sequence[Place]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import gc
 import sys
 from typing import TYPE_CHECKING
 
+from orchestrator.campaign.race.objective import Objective
 from orchestrator.cli.campaigns.suite import (
     expanded,
     loaded,
@@ -39,6 +40,8 @@ def plan(options: PlanOptions) -> None:
     if options.fit_only and options.gpu_memory:
         cure = f"leave --gpu-memory out, or write --assume 1x{options.gpu_memory}"
         raise SelectionError(f"--fit-only uses the memory of this machine's GPUs or of --assume; {cure}")
+    if not options.tune and (options.limit or options.objective is not Objective.SPEED):
+        raise SelectionError("--objective and --limit are for a race; add --tune, or leave them out")
     suite, site = with_executor(loaded(options), options)
     machine = machine_of(options.assume, site)
     results = options.results
@@ -64,9 +67,7 @@ def plan(options: PlanOptions) -> None:
         planned = without_what_cannot_run(planned, machine)
     races: list[str] = []
     if options.tune:
-        from orchestrator.cli.campaigns.races import raced
-
-        planned, races = raced(planned)
+        planned, races = _raced(planned, options, machine)
     arrays = None
     if site is not None:
         from orchestrator.campaign import steps
@@ -75,6 +76,17 @@ def plan(options: PlanOptions) -> None:
     below = _below(planned, options, results or RESULTS, machine, site=site)
     below += [f"{results}: there is no such folder yet, so all runs are new."] if is_new else []
     _show_plan(planned, options, outlook, below=[*races, *below], arrays=arrays)
+
+
+def _raced(planned: Plan, options: PlanOptions, machine: Machine) -> tuple[Plan, list[str]]:
+    """Return the plan with the most runs that its races make, and a line about these runs."""
+    from orchestrator.campaign.race.aim import aim_of
+    from orchestrator.cli.campaigns.races import Races
+
+    races = Races(aim=aim_of(options.objective, options.limit or (), price_of(options)))
+    root = None if machine.assumed else options.results or RESULTS
+    planned, line = races.most(races.prepared(planned, machine), root)
+    return planned, [line]
 
 
 def show_dry_run(planned: Plan, options: RunOptions, way: Way, machine: Machine) -> None:

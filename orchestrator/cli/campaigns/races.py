@@ -9,6 +9,8 @@ from orchestrator.campaign.race.objective import Objective
 from orchestrator.cli.terminal.console import print_table, say
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.campaign.race.aim import Aim
     from orchestrator.machine.provenance import Machine
     from orchestrator.plan.expand import Plan
@@ -34,6 +36,25 @@ class Races:
         kept = leave_out_what_does_not_fit(planned.experiments, machine, self.aim.memory_bytes)
         return replace(planned, experiments=kept)
 
+    def most(self, planned: Plan, root: Path | None) -> tuple[Plan, str]:
+        """Return the plan with the most runs that its races make, and a line about these runs.
+
+        The runs in a results folder count. A race that is over there makes only the repeats that its winner still needs.
+        """
+        from orchestrator.campaign.race import places, rounds, view
+        from orchestrator.campaign.steps import with_all_rounds
+        from orchestrator.results import folder
+        from orchestrator.results.store import Store
+
+        groups, most = places.groups(planned.experiments, self.aim), with_all_rounds(planned)
+        if root is None or not folder.is_ours(root):
+            return most, view.bounds(groups)
+        races = [*places.places(planned.experiments, Store.resume(root), self.aim)]
+        over = {one.id for place in races if not place.state.due for one in place.experiments}
+        both = zip(rounds.at_the_end(planned.experiments, races), most.experiments, strict=True)
+        experiments = tuple(ended if ended.id in over else one for ended, one in both)
+        return replace(most, experiments=experiments), view.bounds(groups, races)
+
     def show(self, planned: Plan, store: Store) -> tuple[bool, list[str]]:
         """Show who was dropped, and what is best. Return whether each race that is over has a winner, and what is best."""
         from orchestrator.campaign.race import places, view
@@ -48,15 +69,6 @@ class Races:
         for sentence in (*best, *view.without_doubts(races), *view.unlimited(races, self.aim)):
             say(sentence)
         return all(place.state.due or place.winner for place in races), best
-
-
-def raced(planned: Plan) -> tuple[Plan, list[str]]:
-    """Return the plan with the most runs that its races make, and a line about these runs."""
-    from orchestrator.campaign.race import places, view
-    from orchestrator.campaign.steps import with_all_rounds
-
-    places.refuse_suites(planned.experiments)
-    return with_all_rounds(planned), [view.bounds(places.groups(planned.experiments))]
 
 
 def _fastest(store: Store) -> list[str]:
