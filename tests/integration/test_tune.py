@@ -107,7 +107,7 @@ def test_runs_of_an_earlier_campaign_count_and_run_fills_the_grid_afterwards(tmp
     first = tune(tmp_path, "--repeats", "1", command="run")
     assert runs(first) == dict.fromkeys("abcde", 1)
     race = tune(tmp_path)
-    assert "as many as the full grid; 5 runs have ended already, and count\n" in race.err
+    assert "5 experiments race: at most 25 more runs; 5 runs have ended already\n" in race.err
     made = runs(race)
     assert made["d"] == 1 and made["c"] == 2
     grid = tune(tmp_path, "--repeats", "2", command="run")

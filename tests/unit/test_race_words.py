@@ -109,6 +109,13 @@ def test_a_plan_of_a_race_counts_the_runs_that_have_ended(values: dict[str, list
     assert said == f"tunebench tune: 1 race, which makes {runs}; the full grid has 6."
 
 
+def test_earlier_runs_that_no_round_uses_are_not_among_the_most() -> None:
+    (said,) = view.before([place({"a": [4.6] * 5, "b": []})])
+    assert said == "2 experiments race: at most 5 more runs; 5 runs have ended already"
+    (said,) = view.before([place({"a": [], "b": []})])
+    assert said == "2 experiments race: at most 6 runs, as many as the full grid"
+
+
 def test_what_is_over_a_limit_is_found_by_the_worst_monitor() -> None:
     low = ended(A, 1, peak_allocated_bytes=1.0, device_peak_used_bytes=2.0, train_loss=1.0)
     high = ended(B, 1, peak_allocated_bytes=1.0, device_peak_used_bytes=4.0, train_loss=1.02)

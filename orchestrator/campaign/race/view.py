@@ -46,13 +46,12 @@ def before(races: Sequence[Place]) -> Iterator[str]:
         return
     by_default = f" (with at least {LEAST_REPEATS} runs of each)" if grid < most else ""
     where = f"{experiments} race" if len(races) == 1 else f"{experiments} in {counted(len(races), 'race')}"
-    have = "has" if earlier == 1 else "have"
-    ended = (
-        f"; {counted(earlier, 'run')} {have} ended already, and {'counts' if earlier == 1 else 'count'}"
-        if earlier
-        else ""
-    )
-    yield f"{where}: at most {counted(most, 'run')}, as many as the full grid{by_default}{ended}"
+    if not earlier:
+        yield f"{where}: at most {counted(most, 'run')}, as many as the full grid{by_default}"
+        return
+    more = sum(_more(place)[1] for place in races)
+    ended = f"{counted(earlier, 'run')} {'has' if earlier == 1 else 'have'} ended already"
+    yield f"{where}: at most {more} more {'run' if more == 1 else 'runs'}; {ended}"
 
 
 def bounds(groups: Sequence[Sequence[Experiment]], races: Sequence[Place] = ()) -> str:
