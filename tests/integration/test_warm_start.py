@@ -33,8 +33,8 @@ VARIABLES = {
 
 # What a program can see of itself. The rest of `sys.modules` differs by design.
 SEEN = """
-import json, os, random, signal, sys
-import numpy, torch, transformers.trainer
+import fcntl, json, locale, multiprocessing.process, os, random, resource, signal, sys, threading
+import multiprocess.process, numpy, torch._dynamo.config, torch._inductor.config, transformers.trainer
 def resolved(number):
     try:
         return os.readlink(f"/proc/self/fd/{number}")
@@ -46,9 +46,16 @@ seen = {
     "env": dict(os.environ), "argv": sys.argv, "path": sys.path[:3], "cwd": os.getcwd(), "file": __file__,
     "main": sys.modules["__main__"].__dict__["__name__"], "package": __package__, "spec": __spec__, "umask": os.umask(0o22),
     "cores": sorted(os.sched_getaffinity(0)), "threads": torch.get_num_threads(), "nice": os.nice(0),
-    "leads": os.getsid(0) == os.getpid(), "signals": {n: str(signal.getsignal(n)) for n in (1, 2, 3, 10, 12, 13, 15, 17)},
-    "stdin": files[0], "cuda": torch.cuda.is_initialized(), "unbuffered": sys.stdout.write_through,
-    "helpers": sorted({"forks", "starter", "waking", "warm"} & set(sys.modules)),
+    "leads": os.getsid(0) == os.getpid(), "signals": {n: str(signal.getsignal(n)) for n in signal.valid_signals()},
+    "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), "locale": locale.setlocale(locale.LC_ALL),
+    "limits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")},
+    "stdin": [files[0], fcntl.fcntl(0, fcntl.F_GETFL) & os.O_ACCMODE],
+    "cuda": torch.cuda.is_initialized(), "unbuffered": sys.stdout.write_through,
+    "helpers": sorted({"forks", "renewal", "starter", "waking", "warm"} & set(sys.modules)),
+    "words": sys.orig_argv, "main thread": threading.main_thread().native_id == os.getpid(),
+    "main of children": sys.modules.get("__mp_main__") is sys.modules["__main__"],
+    "folders": [multiprocessing.process.ORIGINAL_DIR, multiprocess.process.ORIGINAL_DIR, torch._dynamo.config.debug_dir_root],
+    "compile threads": torch._inductor.config.compile_threads,
 }
 more = {"files": sorted(filter(None, files.values())), "chance": [random.random(), numpy.random.rand(), float(torch.rand(1))]}
 json.dump({**seen, "more": more}, open(f"seen-{rank}.json", "w"), default=str)
@@ -86,6 +93,17 @@ def run(
     return process.run(command, stdout=folder / "out", stderr=folder / "err", starter=starter, **options)
 
 
+@pytest.fixture
+def on_one_core(starters: Starters) -> Iterator[None]:
+    """The starter has all cores and the run only one of them, as runs at the same time have."""
+    connection(starters).close()
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    yield
+    os.sched_setaffinity(0, cores)
+
+
+@pytest.mark.usefixtures("on_one_core")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_warm_program_sees_what_a_cold_one_sees(tmp_path: Path, starters: Starters, processes: int) -> None:
     seen: dict[str, list[dict[str, Any]]] = {}

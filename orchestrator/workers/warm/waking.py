@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
 from forks import in_fork
+from renewal import renew
 from starter import Starter
 
 
@@ -33,10 +34,10 @@ class Rank:
             in_fork(lambda: train(starter, end))
         os.close(end)
 
-    def wake(self, words: Sequence[str], env: Mapping[str, str], *, own_session: bool) -> Rank:
-        self.args = words
+    def wake(self, command: Sequence[str], words: Sequence[str], env: Mapping[str, str], *, own_session: bool) -> Rank:
+        self.args = command
         with open(self.gate, "w", encoding="utf-8") as gate:
-            json.dump({"words": words, "env": dict(env), "own_session": own_session}, gate)
+            json.dump({"command": command, "words": words, "env": dict(env), "own_session": own_session}, gate)
         return self
 
     def poll(self) -> Optional[int]:
@@ -77,12 +78,14 @@ def waking(starter: Starter, ranks: list[Rank], tell: Callable[[str], None]) -> 
 
     class Popen(real):  # type: ignore[misc]
         def __new__(cls, *args: Any, **options: Any) -> Any:
-            words = script_of(args[0] if args else options.get("args"), options) if ranks and len(args) < 2 else None
+            command: Any = args[0] if args else options.get("args")
+            words = script_of(command, options) if ranks and len(args) < 2 else None
             if words is not None:
                 env = options.get("env") or dict(os.environ)
                 reason = starter.differing(env)
                 if reason is None:
-                    return ranks.pop(0).wake(words, env, own_session=bool(options.get("start_new_session")))
+                    own_session = bool(options.get("start_new_session"))
+                    return ranks.pop(0).wake([*map(str, command)], words, env, own_session=own_session)
                 tell(reason)
             return super().__new__(cls)
 
@@ -111,7 +114,7 @@ def train(starter: Starter, gate: int) -> None:
     if asked["own_session"]:
         os.setsid()
     starter.put_on(asked["env"])
-    forget_chance()
+    renew(asked["command"])
     sys.argv = list(asked["words"])
     path = os.path.abspath(sys.argv[0])
     find_modules_in(os.path.dirname(os.path.realpath(path)))
@@ -121,17 +124,9 @@ def train(starter: Starter, gate: int) -> None:
     with open(path, "rb") as script:
         code = compile(script.read(), path, "exec", dont_inherit=True)
     sys.modules["__main__"] = main
-    sys.modules.pop("__mp_main__", None)  # the starter's own module, as multiprocessing calls it
+    if "__mp_main__" in sys.modules:  # multiprocessing's name of the main module
+        sys.modules["__mp_main__"] = main
     exec(code, main.__dict__)
-
-
-def forget_chance() -> None:
-    """Seed the global generators again, which all forks share. A new process seeds them at random, too."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None:
-        torch.default_generator.seed()
-    if numpy is not None:
-        numpy.random.seed()
 
 
 def find_modules_in(folder: str) -> None:

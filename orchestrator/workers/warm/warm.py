@@ -10,7 +10,8 @@ environment, ports and ranks, and the rank has nothing of the launcher's.
     connection  in: 8 bytes with a length, two descriptors (stdout, stderr), the request as JSON, then a byte to go on
                 out: lines of JSON: {"pid", "keeper"} or {"cold": reason}, and {"status"} at the end of the launcher
 
-What the run leaves out: it writes no warnings of imports, and all runs of a starter have the same addresses in memory.
+What the run leaves out: it writes no warnings of imports, and all runs of a starter have the same addresses in memory and the
+same hashes of strings.
 
 The starter never uses CUDA. It refuses a run whose environment differs in a variable that an import may read. It imports nothing
 of Tunebench. If it is unsure, it refuses, and the run starts cold.
@@ -32,11 +33,12 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # PYTHONSAFEPATH leaves the script's folder out
 
 from forks import in_fork, open_files, prctl
+from renewal import renew
 from starter import MARKER, Starter, find_marker
 from waking import Rank, find_modules_in, waking
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PARTS = ("forks", "starter", "waking")
+PARTS = ("forks", "renewal", "starter", "waking")
 LAUNCHER = "accelerate.commands.launch"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -96,6 +98,7 @@ def launch(starter: Starter, connection: socket.socket, request: Mapping[str, An
     popens: Any = sys.modules.get("torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler")
     if popens is not None:
         popens.Popen = popen
+    renew(request["argv"])
     find_modules_in(os.getcwd())
     sys.argv = [LAUNCHER, *request["argv"][3:]]
     sys.modules.pop(LAUNCHER, None)
@@ -118,7 +121,7 @@ def tell(connection: socket.socket, **message: Any) -> None:
 
 def main() -> None:
     control = socket.socket(fileno=os.dup(0))
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.close(nothing)
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
