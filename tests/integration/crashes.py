@@ -11,7 +11,8 @@ experiment must have one record that counts, no run that had ended well may have
 `--mounts` names folders where one network file system is mounted, each time by a client of its own: each orchestrator works as a
 host of its own name and process numbers, and sees the results by its own mount, at the same path as the others (needs root).
 
-`--warm` runs real trainings, which start warm: the starter, the keepers, the launchers and the ranks get the signals, too.
+`--warm` runs real trainings, which start warm: the starter, the keepers, the launchers and the trainings get the signals, too, and
+no variable may leak from one run into another. A table says which warm processes lived at the kills (`warm_kills.py`).
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import warm_kills
 
 from orchestrator.records import Status
 from orchestrator.results.store import Store
@@ -57,7 +59,6 @@ KINDS = (
     "accelerate.commands.launch",
     "tunebench-instrument.py",
 )
-_SPARED = 0.9
 FIRST_KILLS = 3
 """No trainer ends before so many, however fast the machine is."""
 LONGEST_S = 3000.0
@@ -80,21 +81,19 @@ class Outcome:
     """What a campaign of crashes came to."""
 
     killed: Counter[str] = field(default_factory=Counter)
+    aim: warm_kills.Aim | None = None
     starts: int = 0
     records: Counter[str] = field(default_factory=Counter)
     ways: Counter[str] = field(default_factory=Counter)
     took_s: float = 0.0
 
-
-def prepare_training(folder: Path, experiments: int) -> None:
-    arguments = {
-        "model_name_or_path": "config:tiny-llama", "max_seq_len": 64, "max_steps": 5, "per_device_train_batch_size": 2,
-    }  # fmt: skip
-    scenario = {
-        "name": "quick", "device": "cpu", "arguments": arguments, "matrix": {"seed": list(range(experiments))},
-    }  # fmt: skip
-    data = {"dataset_name": "builtin:stdlib-docs", "dataset_split": "train[:60]"}
-    (folder / "scenarios.yaml").write_text(json.dumps({"data_processing": data, "scenarios": [scenario]}))
+    def kill(self, victim: int, kind: str, number: signal.Signals) -> None:
+        living = self.aim.living(victim, kind) if self.aim else set()
+        with suppress(ProcessLookupError):
+            os.kill(victim, number)
+            self.killed[f"{kind} ({number.name})"] += 1
+            if self.aim:
+                self.aim.count(kind, living)
 
 
 def prepare(folder: Path, experiments: int) -> None:
@@ -129,7 +128,8 @@ def start(folder: Path, *words: str, host: int | None = None) -> subprocess.Pope
     if host is not None:
         enter = ["nsenter", f"--target={host}", "--uts", "--mount", "--pid"]
         command = [*enter, "sh", "-c", 'cd "$0" && exec "$@"', str(folder), *command]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), OF_CAMPAIGN: str(folder)}
+    path = os.pathsep.join([str(folder / warm_kills.WATCH), str(ROOT)])
+    env = {**os.environ, "PYTHONPATH": path, OF_CAMPAIGN: str(folder)}
     with (folder / "said.log").open("ab") as log:
         return subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
 
@@ -150,8 +150,9 @@ def ours(folder: Path) -> dict[int, str]:
             continue
         line = "" if words[:1] == ["nsenter"] else " ".join(words)
         kind = next((kind for kind in KINDS if kind in line), None)
-        if kind is not None:
-            found[process.pid] = kind
+        with suppress(psutil.Error, OSError):
+            if kind is not None:
+                found[process.pid] = warm_kills.role(process) if kind == "warm.py" else kind
     return found
 
 
@@ -170,9 +171,11 @@ def crash(
 
     There is one orchestrator for each of `hosts`: the first process of one (`as_host`), or None.
     """
-    (prepare_training if warm else prepare)(folder, experiments)
-    words = ["--warm"] if warm else []
-    rng, outcome, began = random.Random(seed), Outcome(), time.monotonic()
+    (warm_kills.prepare if warm else prepare)(folder, experiments)
+    words = ["--warm", "--retry-failed", "all"] if warm else []
+    rng, began = random.Random(seed), time.monotonic()
+    aim = warm_kills.Aim(look=lambda: ours(folder), rng=rng, pause_s=pause_s) if warm else None
+    outcome = Outcome(aim=aim)
     running: list[subprocess.Popen[bytes] | None] = [None] * len(hosts)
     while outcome.killed.total() < kills:
         if outcome.killed.total() >= FIRST_KILLS:
@@ -184,25 +187,22 @@ def crash(
                     return finish(folder, hosts, outcome, began, *words)
                 running[place] = start(folder, *words, host=host)
                 outcome.starts += 1
-        time.sleep(rng.uniform(0.0, pause_s))
-        there = ours(folder)
-        kinds = sorted(set(there.values()))
-        if warm and rng.random() < _SPARED:  # else a real training would hardly ever begin
-            kinds = [kind for kind in kinds if kind != KINDS[1]]
-        if kinds:
-            kind = rng.choice(kinds)  # by kind first: a trainer lives for moments, an orchestrator always
-            victim = rng.choice(sorted(pid for pid, one in there.items() if one == kind))
-            try:
-                number = rng.choice(signals)
-                os.kill(victim, number)
-                outcome.killed[f"{kind} ({number.name})"] += 1
-            except ProcessLookupError:
-                continue
+        chosen = aim.victim() if aim else any_victim(folder, rng, pause_s)
+        if chosen is not None:
+            outcome.kill(*chosen, rng.choice(signals))
     (folder / "go").touch()
     for one in running:
         if one is not None:
             one.wait(timeout=LONGEST_S)
     return finish(folder, hosts, outcome, began, *words)
+
+
+def any_victim(folder: Path, rng: random.Random, pause_s: float) -> tuple[int, str] | None:
+    """Wait for a random moment, and choose a process, by its kind first: a trainer lives for moments, an orchestrator always."""
+    time.sleep(rng.uniform(0.0, pause_s))
+    there = ours(folder)
+    kind = rng.choice(sorted(set(there.values()))) if there else None
+    return (rng.choice(sorted(pid for pid, one in there.items() if one == kind)), kind) if kind else None
 
 
 def finish(folder: Path, hosts: Sequence[int | None], outcome: Outcome, began: float, *words: str) -> Outcome:
@@ -241,6 +241,8 @@ def check(folder: Path, experiments: int) -> None:
     assert not left, left
     strays = list((folder / "results").glob("experiments/*/runs/.*"))
     assert not [path for path in strays if (path / "job.json").exists()], strays
+    leaked = warm_kills.leaked(folder)
+    assert not leaked, leaked
     if not (folder / "ledger").exists():  # real trainings
         return
     ended = Counter(
@@ -285,6 +287,8 @@ def main() -> None:
     killed = ", ".join(f"{number} {kind}" for kind, number in outcome.killed.items())
     print(f"{outcome.killed.total()} killed ({killed}), {outcome.starts} starts, {outcome.took_s:.0f} s")
     print(f"records: {dict(outcome.records)}, started {dict(outcome.ways)}", flush=True)
+    if outcome.aim is not None:
+        print(warm_kills.table(outcome.killed, outcome.aim), flush=True)
     check(folder, given.experiments)
     print("every experiment has one record that counts, none was run again behind it, and nobody is left alive")
 
