@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from campaigns import Campaign
+from campaigns import Campaign, tunebench
 
 LETTERS, WORDS = "abcdefg", [2 + 7 * place % 90 for place in range(24)]
 LONGEST = 96
@@ -64,3 +64,19 @@ def assert_in_the_table(trained: Campaign, scenario: str, *, ranks: int) -> None
     assert [line["rank"] for line in lines] == [str(rank) for rank in range(ranks)]
     processed = sum(float(line["tokens_processed"]) for line in lines)
     assert float(row["train_tokens_per_second"]) == pytest.approx(processed / float(row["train_runtime"]) / ranks)
+
+
+def assert_same_when_warm(cold: Campaign) -> None:
+    """A warm campaign of the same scenarios has the settings, the losses and the counts of the cold one, to the byte."""
+    warm = tunebench(cold.folder, "run", "scenarios.yaml", "--warm", "--results", "warm")
+    assert warm.code == 0, warm.said
+    files = sorted(cold.results.glob("experiments/*/runs/*/worker-rank*.json"))
+    assert files
+    for file in files:
+        other = cold.folder / "warm" / file.relative_to(cold.results)
+        record = json.loads((other.parent / "record.json").read_text())
+        assert record["provenance"]["start"] == "warm"
+        sides = [json.loads(path.read_text()) for path in (file, other)]
+        for key in ("settings", "losses", "tokens", "versions", "world_size"):
+            texts = [json.dumps(side[key], sort_keys=True).replace("/warm/", "/results/") for side in sides]
+            assert texts[0] == texts[1], (file, key)

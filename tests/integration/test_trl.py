@@ -46,3 +46,7 @@ def test_what_took_effect_is_read_off_its_trainer(trained: Campaign) -> None:
         "both are on in trl unless told otherwise"
     )
     assert 0 < packed["trainable_parameters"] < packed["total_parameters"]
+
+
+def test_a_warm_run_trains_the_same(trained: Campaign) -> None:
+    spelled.assert_same_when_warm(trained)

@@ -54,3 +54,7 @@ def test_what_took_effect_is_read_off_its_trainer(trained: Campaign) -> None:
     settings = trained.record("dpo").settings
     assert (settings["world_size"], settings["global_batch"], settings["peft_method"]) == (1, 2, None)
     assert settings["mixed_precision"] == "no" and not settings["gradient_checkpointing"]
+
+
+def test_a_warm_run_trains_the_same(trained: Campaign) -> None:
+    spelled.assert_same_when_warm(trained)
