@@ -52,6 +52,7 @@ seen = {
     "stdin": [files[0], fcntl.fcntl(0, fcntl.F_GETFL) & os.O_ACCMODE],
     "cuda": torch.cuda.is_initialized(), "unbuffered": sys.stdout.write_through,
     "helpers": sorted({"forks", "renewal", "starter", "waking", "warm"} & set(sys.modules)),
+    "names": sorted((name, type(value).__name__) for name, value in globals().items() if name.startswith("__")),
     "words": sys.orig_argv, "main thread": threading.main_thread().native_id == os.getpid(),
     "main of children": sys.modules.get("__mp_main__") is sys.modules["__main__"],
     "folders": [multiprocessing.process.ORIGINAL_DIR, multiprocess.process.ORIGINAL_DIR, torch._dynamo.config.debug_dir_root],
@@ -143,6 +144,12 @@ def test_two_warm_runs_do_not_share_chance(tmp_path: Path, starters: Starters) -
         ("raise ValueError('no such thing')", 1, None, "returned non-zero exit status 1."),
         ("import os; os.kill(os.getpid(), 9)", 1, None, "died with <Signals.SIGKILL: 9>."),
         ("import os; os.kill(os.getppid(), 9)", None, 9, ""),
+        (
+            "import sys; sys.stdout = open('/dev/full', 'w'); print('lost')",
+            1,
+            None,
+            "returned non-zero exit status 120.",
+        ),
     ],
 )
 def test_a_warm_run_ends_as_a_cold_one(

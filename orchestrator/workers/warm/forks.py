@@ -9,8 +9,10 @@ import os
 import signal
 import sys
 import threading
-from typing import Callable, NoReturn
+from typing import Callable, NoReturn, Optional, TextIO
 
+# Python's exit code if it could not write its last output.
+LOST_OUTPUT = 120
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -32,13 +34,25 @@ def in_fork(call: Callable[[], None]) -> NoReturn:
         error.__traceback__ = trace or error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
-        for last in (threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush):  # type: ignore[attr-defined]
+        for last in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
             with contextlib.suppress(Exception):
                 last()
+        code = code if all([flushed(sys.stdout), flushed(sys.stderr)]) else LOST_OUTPUT
+        ctypes.CDLL(None).fflush(None)  # what extensions have written by C
         if interrupted:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
         os._exit(code & 0xFF)
+
+
+def flushed(stream: Optional[TextIO]) -> bool:
+    """Write what a stream still holds. Return whether nothing is lost, as on a full disk."""
+    try:
+        if stream is not None and not stream.closed:
+            stream.flush()
+    except Exception:
+        return False
+    return True
 
 
 def waitstatus(call: Callable[[], NoReturn]) -> int:

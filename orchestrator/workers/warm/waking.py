@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import importlib.machinery
 import json
@@ -120,7 +121,10 @@ def train(starter: Starter, gate: int) -> None:
     find_modules_in(os.path.dirname(os.path.realpath(path)))
     main = types.ModuleType("__main__")
     loader = importlib.machinery.SourceFileLoader("__main__", path)
-    main.__dict__.update(__file__=path, __loader__=loader, __spec__=None, __package__=None)
+    main.__dict__.update(__file__=path, __loader__=loader, __spec__=None, __package__=None, __builtins__=builtins)
+    # Which of these a main module has depends on the version of Python.
+    more: dict[str, Any] = {"__cached__": None, "__annotations__": {}}
+    main.__dict__.update({name: value for name, value in more.items() if hasattr(sys.modules["__main__"], name)})
     with open(path, "rb") as script:
         code = compile(script.read(), path, "exec", dont_inherit=True)
     sys.modules["__main__"] = main
