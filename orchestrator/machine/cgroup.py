@@ -9,7 +9,9 @@ into a group.
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ MEMBERS, KILL, MEMORY_EVENTS, MEMORY_CONTROL = "cgroup.procs", "cgroup.kill", "m
 # The controllers whose hierarchies are tried; "" is version 2. `memory` is first, since it also counts the processes that the
 # kernel kills.
 _PREFERRED = ("memory", "", "pids", "freezer", "name=systemd")
+# The time in which the threads of killed processes leave their group.
+_LEAVING_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,10 +72,22 @@ class ControlGroup:
         return _memory_kills(self.path)
 
     def remove(self) -> None:
-        """Remove the group if it is empty, with the groups inside. A group with survivors stays, so that they can be found."""
-        with suppress(OSError):
+        """Remove the group if it is empty, with the groups inside. A group with survivors stays, so that they can be found.
+
+        The threads of a killed process stay in the group for a moment after the process is a zombie, while its memory is freed.
+        """
+        deadline = time.monotonic() + _LEAVING_S
+        while self._is_busy() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _is_busy(self) -> bool:
+        """Remove the group. Return True if there are processes in it."""
+        try:
             for folder in (*reversed(self._inside()), self.path):
                 folder.rmdir()
+        except OSError as error:
+            return error.errno == errno.EBUSY
+        return False
 
 
 def create(marker: str) -> ControlGroup | None:

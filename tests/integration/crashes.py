@@ -35,6 +35,7 @@ from pathlib import Path
 import psutil
 import warm_kills
 
+from orchestrator.machine import cgroup
 from orchestrator.records import Status
 from orchestrator.results.store import Store
 
@@ -59,8 +60,7 @@ KINDS = (
     "accelerate.commands.launch",
     "tunebench-instrument.py",
 )
-FIRST_KILLS = 3
-"""No trainer ends before so many, however fast the machine is."""
+FIRST_KILLS = 3  # no trainer ends before so many, however fast the machine is
 LONGEST_S = 3000.0
 # A variable of all processes of a campaign. A starter and its forks do not name the campaign's folder in their words.
 OF_CAMPAIGN = "CRASHES_FOLDER"
@@ -241,6 +241,9 @@ def check(folder: Path, experiments: int) -> None:
     assert not left, left
     strays = list((folder / "results").glob("experiments/*/runs/.*"))
     assert not [path for path in strays if (path / "job.json").exists()], strays
+    jobs = (folder / "results").glob("experiments/*/runs/*/job.json")
+    groups = [job for job in jobs if cgroup.find(json.loads(job.read_text())["marker"])]
+    assert not groups, f"the control groups of {groups} are left"
     leaked = warm_kills.leaked(folder)
     assert not leaked, leaked
     if not (folder / "ledger").exists():  # real trainings

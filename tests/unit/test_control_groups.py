@@ -1,10 +1,15 @@
-"""Control groups: names of mounts that are not UTF-8, and groups inside a group."""
+"""Control groups: names of mounts that are not UTF-8, groups inside a group, and the end of a group."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+import uuid
 from pathlib import Path
 
+import psutil
 import pytest
 
 from orchestrator.machine import cgroup
@@ -36,3 +41,43 @@ def test_a_group_is_removed_with_the_empty_groups_inside(tmp_path: Path) -> None
     (tmp_path / "group" / "inner" / "most").mkdir(parents=True)
     ControlGroup(path=tmp_path / "group").remove()
     assert not (tmp_path / "group").exists()
+
+
+THREADS = """
+import threading, time
+memory = bytearray(300 * 2**20)  # it takes the kernel some time to free this
+for _ in range(40):
+    threading.Thread(target=time.sleep, args=(99,), daemon=True).start()
+print("begun", flush=True)
+time.sleep(99)
+"""
+
+
+def test_a_group_is_removed_although_threads_of_a_killed_process_are_still_in_it() -> None:
+    group = cgroup.create(uuid.uuid4().hex)
+    if group is None:
+        pytest.skip("this user may not create control groups")
+    with group.entered():
+        child = subprocess.Popen([sys.executable, "-c", THREADS], stdout=subprocess.PIPE)
+    assert child.stdout is not None and child.stdout.readline()
+    child.kill()
+    while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0)
+    group.remove()
+    child.communicate()
+    assert not group.path.exists()
+
+
+def test_a_group_with_a_survivor_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = cgroup.create(uuid.uuid4().hex)
+    if group is None:
+        pytest.skip("this user may not create control groups")
+    monkeypatch.setattr(cgroup, "_LEAVING_S", 0.1)
+    with group.entered():
+        child = subprocess.Popen(["sleep", "99"])
+    group.remove()
+    assert group.members() == {child.pid}
+    child.kill()
+    child.wait()
+    group.remove()
+    assert not group.path.exists()
