@@ -255,6 +255,21 @@ def test_a_damaged_or_foreign_file_is_named(tmp_path: Path, in_process: Call) ->
     assert code == 2 and "the column status is missing" in err
 
 
+@pytest.mark.parametrize("value", ["nan", {"a": 1}, [1], True])
+@pytest.mark.parametrize("column", ["repeat", "attempt", "id", database.STARTED])
+def test_a_run_whose_identity_is_odd_gives_no_traceback(
+    tmp_path: Path, in_process: Call, column: str, value: Any
+) -> None:
+    root = added(tmp_path / "database", night(tmp_path / "night", cells=2))
+    (file,) = database.files(root)
+    frame = pandas.read_parquet(file)
+    assert column in frame
+    frame.assign(**{column: [value] * len(frame)}).to_parquet(file)
+    code, _, err = in_process("report", root, "--output", "csv")
+    assert code == 0 or (code == 2 and "it has no runs" in err)
+    assert in_process("db", "add", tmp_path / "night", "--db", root)[0] == 0
+
+
 def test_secrets_and_control_characters_are_not_shown(
     tmp_path: Path, db: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,7 +96,8 @@ def files(root: Path) -> list[Path]:
 def known(root: Path) -> set[Key]:
     """Return the identities of all runs in a database, as `key` has them."""
     every = (_columns(file, _IDENTITY) for file in files(root))
-    return {run for columns in every for run in zip(*(columns[name] for name in _IDENTITY), strict=True)}
+    runs = (run for columns in every for run in zip(*(columns[name] for name in _IDENTITY), strict=True))
+    return {tuple(None if value is None else cell(value) for value in run) for run in runs}
 
 
 def key(cells: Mapping[str, Value]) -> Key:
@@ -235,7 +236,7 @@ def _columns(file: Path, names: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _cells(file: Path) -> Iterator[dict[str, Value]]:
-    """Yield the cells of each row that are not missing."""
+    """Yield the cells of each row that are not missing. Leave out a row that is no run: its repeat or attempt is no number."""
     from pyarrow import parquet
 
     with _opened(file) as opened:
@@ -248,7 +249,8 @@ def _cells(file: Path) -> Iterator[dict[str, Value]]:
         )
     for values in zip(*columns.values(), strict=True):
         cells = {name: cell(value) for name, value in zip(columns, values, strict=True) if value is not None}
-        if isinstance(cells.get("repeat"), int) and "id" in cells and "status" in cells:
+        is_run = all(type(cells.get(name, of_old)) is int for name, of_old in (("repeat", None), ("attempt", 1)))
+        if is_run and "id" in cells and "status" in cells:
             yield cells
 
 
