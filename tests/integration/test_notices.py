@@ -111,6 +111,24 @@ def test_a_command_that_hangs_delays_no_run_and_is_ended(tmp_path: Path) -> None
     assert json.loads(document.read_text())["text"] == "the budget of 2 GPU-hours is reached"
 
 
+def test_nothing_that_the_command_started_outlives_it_and_its_output_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon of the command, what this daemon would say later, and 80 MB of output."""
+    monkeypatch.setenv("MY_TOKEN", "plain-but-secret-9431")
+    root, pid = tmp_path / "results", tmp_path / "pid"
+    Store.create(root, {})
+    later = f"(sleep 5; echo $MY_TOKEN) & setsid sleep 600 & echo $! >{pid}"
+    with Notices(
+        ["bash", "-c", f"echo $MY_TOKEN; {later}; yes | head -c 80000000"], root, scenarios=tmp_path
+    ) as notices:
+        notices.on_event(Event(kind=EventKind.BUDGET, text="the budget is reached"))
+        assert notices.problems() == []
+    wait_until(lambda: not os.path.exists(f"/proc/{pid.read_text().strip()}"))
+    (log,) = (root / "notices").glob("*.log")
+    assert log.read_text().startswith("***\ny\ny\n") and log.stat().st_size < 2**20 + 100
+
+
 def test_a_command_that_still_runs_is_ended_with_the_campaign(tmp_path: Path) -> None:
     Store.create(tmp_path / "results", {})
     with Notices(["sleep", "600"], tmp_path / "results", scenarios=tmp_path) as notices:

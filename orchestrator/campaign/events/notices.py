@@ -1,17 +1,18 @@
 """Start the command of `notify:` at a few moments of a campaign: at its end, at its first failure, and when a budget is reached.
 
 The command gets a JSON object as its stdin. It is a process of its own, and no run waits for it: a thread waits for its end, and
-ends it after LIMIT_S. Its output goes to a file in `notices/` of the results folder, next to the object. A command that fails
-changes no exit code; the campaign says so once, at its end.
+ends it after LIMIT_S. Then it ends what the command has started. The beginning of the output goes to a file in `notices/` of the
+results folder, next to the object. A command that fails changes no exit code; the campaign says so once, at its end.
 
 The command's text is in no file of the results folder, because it may have an address that is a secret. Secrets in the object and
-in the output are masked.
+in the output are masked before they reach a file, so a kill of this process leaves none behind.
 """
 
 from __future__ import annotations
 
 import json
-import select
+import os
+import selectors
 import threading
 import time
 import uuid
@@ -20,20 +21,22 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 from orchestrator.campaign.events.json_events import end_of
 from orchestrator.campaign.loop import Event, EventKind, Summary
 from orchestrator.errors import LaunchError
 from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import escaped
-from orchestrator.files.redaction import masker, redact, redact_file
+from orchestrator.files.redaction import masker, redact
 from orchestrator.machine import process, process_tree
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.results.due_runs import FAILURES
 
 FOLDER = "notices"
 LIMIT_S = 30.0
+# The log has at most this much of the output.
+MOST_BYTES, _PIECE_BYTES = 2**20, 2**16
 ENDED, FAILED, BUDGET = "ended", "failed", "budget"
 
 
@@ -103,33 +106,40 @@ class Notices:
         self._told.add(what)
         folder = self._root / FOLDER
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-{uuid.uuid4().hex[:6]}"
-        told, log = folder / f"{name}.json", folder / f"{name}.log"
-        marker = uuid.uuid4().hex
+        told, log, marker = folder / f"{name}.json", folder / f"{name}.log", uuid.uuid4().hex
+        output, of_child = os.pipe()
         try:
             folder.mkdir(exist_ok=True)
             writing.place_once(told, self._document(what, fields))
             with told.open("rb") as given:
-                child = process.spawn(self._command, log=log, env={MARKER: marker}, stdin=given.fileno())
+                child = process.spawn(self._command, log=of_child, env={MARKER: marker}, stdin=given.fileno())
         except (OSError, LaunchError) as error:
+            os.close(output)
             self._problems.append(f"the command of notify: could not be started: {redact(str(error))}")
             return
-
+        finally:
+            os.close(of_child)
         end_all = partial(process_tree.end_tree, marker, root=child)
-
-        def wait() -> None:
-            with open(process.end_descriptor(child), "rb", buffering=0) as end:
-                has_ended = bool(select.select([end], [], [], self._limit_s)[0])
-            if not has_ended:
-                end_all()
-            code = child.wait()
-            redact_file(log, limit=reading.LOG_BYTES)
-            how = f"ended with exit code {code}" if has_ended else f"was stopped after {self._limit_s:g} s"
-            if code or not has_ended:
-                self._problems.append(f"the command of notify: {how}; its output is in {log}")
-
+        wait = partial(self._wait, child, output=output, log=log, end_all=end_all)
         thread = threading.Thread(target=wait, name="waits for a notice", daemon=True)
         self._ends[thread] = end_all
         thread.start()
+
+    def _wait(self, child: process_tree.Child, *, output: int, log: Path, end_all: Callable[[], object]) -> None:
+        """Read the output until the command ends or its time is over. End all that it has started. Write the log."""
+        with open(process.end_descriptor(child), "rb", buffering=0) as end, open(output, "rb", buffering=0) as pipe:
+            os.set_blocking(output, False)
+            said, has_ended = _said(end, pipe, limit_s=self._limit_s)
+            end_all()
+            said = _more(said, pipe)
+        code = child.wait()
+        try:
+            writing.place_once(log, redact(said.decode(errors="replace")))
+        except OSError as error:
+            self._problems.append(f"{log}: cannot be written: {reading.reason(error)}")
+        how = f"ended with exit code {code}" if has_ended else f"was stopped after {self._limit_s:g} s"
+        if code or not has_ended:
+            self._problems.append(f"the command of notify: {how}; its output is in {log}")
 
     def _document(self, what: str, fields: Mapping[str, Any]) -> str:
         about = {
@@ -139,3 +149,32 @@ class Notices:
             "scenarios": str(self._scenarios),
         }
         return escaped(json.dumps(masker()({**about, **fields}))) + "\n"
+
+
+def _said(end: IO[bytes], pipe: IO[bytes], *, limit_s: float) -> tuple[bytes, bool]:
+    """Read the output until the command ends. Return the output, and whether the command ended in time."""
+    said, deadline = b"", time.monotonic() + limit_s
+    with selectors.DefaultSelector() as selector:
+        selector.register(end, selectors.EVENT_READ)
+        selector.register(pipe, selectors.EVENT_READ)
+        while (left_s := deadline - time.monotonic()) > 0:
+            ready = {key.fileobj for key, _ in selector.select(left_s)}
+            if end in ready:
+                return said, True
+            if pipe in ready:
+                data = pipe.read(_PIECE_BYTES)
+                said = _cut(said, data or b"")
+                if data == b"":  # no process writes to it any more
+                    selector.unregister(pipe)
+    return said, False
+
+
+def _more(said: bytes, pipe: IO[bytes]) -> bytes:
+    """Return the output with what the pipe still has. A process that could not be ended may hold it open, and is not waited for."""
+    while len(said) < MOST_BYTES and (data := pipe.read(_PIECE_BYTES)):
+        said = _cut(said, data)
+    return said
+
+
+def _cut(said: bytes, data: bytes) -> bytes:
+    return (said + data)[:MOST_BYTES] if len(said) < MOST_BYTES else said

@@ -222,12 +222,20 @@ def is_stopped(child: subprocess.Popen[bytes]) -> bool:
 
 
 def spawn(
-    argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | None = None, stdin: int = subprocess.DEVNULL
+    argv: Sequence[str],
+    *,
+    log: Path | int,
+    env: Mapping[str, str | None] | None = None,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start a program such as `run-one` in its own session. The file `log` gets stdout and stderr. `end_tree` ends the program."""
-    with writing.to_append(log) as out:
-        whole, here = applied(env or {}, os.environ), _own_folder(log.parent)
-        return _start(argv, env=whole, cwd=here, stdout=out.fileno(), stderr=out.fileno(), stdin=stdin)
+    """Start a program such as `run-one` in its own session. `end_tree` ends it.
+
+    `log` gets stdout and stderr. It is a file, or a file descriptor.
+    """
+    with nullcontext(log) if isinstance(log, int) else writing.to_append(log) as out:
+        whole, here = applied(env or {}, os.environ), _own_folder(Path("/") if isinstance(log, int) else log.parent)
+        output = out if isinstance(out, int) else out.fileno()
+        return _start(argv, env=whole, cwd=here, stdout=output, stderr=output, stdin=stdin)
 
 
 def start_starter(argv: Sequence[str], *, env: Mapping[str, str], stdin: int) -> subprocess.Popen[bytes]:
