@@ -147,22 +147,22 @@ def test_another_login_finds_the_control_group_of_a_killed_run(folder: Path) -> 
 
 def test_notes_that_cannot_be_of_this_run_end_nobody(tmp_path: Path) -> None:
     """The notes of another boot, numbers that belong to other processes by now, and any other control group."""
-    files = RunFolder(tmp_path)
+    files, marker = RunFolder(tmp_path), "1" * 32  # not the zeros that warm starters of other tests have
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as bystander:
         group = Path("/sys/fs/cgroup")
-        process_identity.note(files.processes, marker="0" * 32, group=group, pids=[bystander.pid])
+        process_identity.note(files.processes, marker=marker, group=group, pids=[bystander.pid])
         right = json.loads(files.processes.read_text())
         assert process_identity.noted(files.processes).living == {bystander.pid}
         for wrong in ({"boot_id": "before"}, {"processes": [[bystander.pid, 1.0]]}, {"processes": [[bystander.pid]]}):
             files.processes.write_text(json.dumps({**right, **wrong}))
-            assert process_tree.members("0" * 32, folder=files) == []
+            assert process_tree.members(marker, folder=files) == []
         for wrong in ({"boot_id": "before"}, {"pid_namespace": "pid:[1]"}, {"marker": None}, {"marker": "../x"}):
             files.processes.write_text(json.dumps({**right, **wrong}))
             assert process_identity.noted(files.processes).marker is None
         for group in (
             "/sys/fs/cgroup",
-            f"{tmp_path}/tunebench-{'0' * 32}",
-            f"/sys/fs/cgroup/x/../tunebench-{'0' * 32}",
+            f"{tmp_path}/tunebench-{marker}",
+            f"/sys/fs/cgroup/x/../tunebench-{marker}",
         ):
-            assert cgroup.find("0" * 32, noted=Path(group)) is None
+            assert cgroup.find(marker, noted=Path(group)) is None
         bystander.kill()
