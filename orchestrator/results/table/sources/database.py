@@ -236,7 +236,7 @@ def _columns(file: Path, names: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _cells(file: Path) -> Iterator[dict[str, Value]]:
-    """Yield the cells of each row that are not missing. Leave out a row that is not a run: its repeat or attempt is not a number."""
+    """Yield the cells of each row that are not missing. A row whose repeat or attempt is not a number is left out: it is not a run."""
     from pyarrow import parquet
 
     with _opened(file) as opened:
