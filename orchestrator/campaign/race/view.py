@@ -249,10 +249,12 @@ def in_words(place: Place) -> str:
 def _spent(place: Place) -> str:
     """Return what the race took, and what the full grid would take, by the mean time of each experiment's runs.
 
-    Earlier runs in the folder may be more than the grid has. Then the grid is not named.
+    The grid's time is not named if an experiment has no run. Earlier runs in the folder may be more than the grid has: then the
+    grid is not named.
     """
     took, most = place.took_s, most_runs(place.experiments)
-    is_timed = all(took.get(one.id) for one in place.experiments)
+    is_timed = all(took.get(name) for name, records in place.records.items() if records)
+    is_whole = all(took.get(one.id) for one in place.experiments)
     own = math.fsum(seconds for of_one in took.values() for seconds in of_one)
     here = counted(place.runs, "run") + (f" in {text(own, Show.SECONDS)}" if is_timed else "")
     if place.runs > most:
@@ -260,8 +262,8 @@ def _spent(place: Place) -> str:
     repeats = {most_repeats(one) for one in place.experiments}
     of_each = f"{min(repeats)} runs of each" if len(repeats) == 1 else "all repeats"
     grid = f"{here}, where a grid with {of_each} has {most}"
-    of_grid = math.fsum(fmean(took[one.id]) * most_repeats(one) for one in place.experiments) if is_timed else 0.0
-    return f"{grid}, in about {text(of_grid, Show.SECONDS)}" if is_timed else grid
+    of_grid = math.fsum(fmean(took[one.id]) * most_repeats(one) for one in place.experiments) if is_whole else 0.0
+    return f"{grid}, in about {text(of_grid, Show.SECONDS)}" if is_whole else grid
 
 
 def _grid(place: Place) -> int:
