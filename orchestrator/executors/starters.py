@@ -1,13 +1,17 @@
 """The warm starters of a campaign: a process for each environment that has imported what every training imports, and forks for it.
 
 `connect` gives a run its connection. A starter begins when the first run needs it, and ends when this process ends, however it
-ends: then its socket is closed. If a starter dies, the later runs of its environment start cold, and a sentence says so.
+ends: then its socket is closed. If a starter dies, or if its imports take longer than a run may, the later runs of its environment
+start cold, and a sentence says so. If a package has changed since the imports, the next run gets a new starter.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +28,8 @@ PROGRAM = WORKERS / "warm" / "warm.py"
 MOST = 4
 # The starter writes the marker of a run over this value, which no run has.
 _UNMARKED = "0" * 32
+# The exit code of a starter if a package has changed since its imports.
+_CHANGED = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +47,21 @@ EnvironmentOf = Callable[[Experiment], Environment | None]
 class _Living:
     control: socket.socket
     child: subprocess.Popen[bytes]
+    began: float
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether the imports are made: the starter then says so by a byte, which stays unread."""
+        with suppress(OSError):
+            return bool(self.control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        return False
+
+    def end(self) -> None:
+        """End the starter, and what its imports have started. Its runs have groups of their own, and go on."""
+        self.control.close()
+        with suppress(OSError):
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.wait()
 
 
 class Starters:
@@ -55,10 +76,19 @@ class Starters:
         environment = self.environment_of(experiment)
         if environment is None:
             return None
+        living = self._known.get(environment)
+        if living is not None and living.child.poll() == _CHANGED:
+            living.control.close()
+            self._known.pop(environment)
         if environment not in self._known:
             self._known[environment] = self._begun(environment) if len(self._known) < MOST else None
         living = self._known[environment]
         if living is None:
+            return None
+        patience_s = process.warm.patience_s(experiment.timeout_s)
+        if time.monotonic() - living.began > patience_s and not living.is_ready:
+            living.end()
+            self._leave(environment, f"the imports of the warm starter took more than {patience_s:g} s")
             return None
         ours, theirs = socket.socketpair()
         with theirs, suppress(OSError):
@@ -66,9 +96,12 @@ class Starters:
                 socket.send_fds(living.control, [b"\n"], [theirs.fileno()])
                 return ours
         ours.close()
-        self._known[environment] = None
-        self.say("the warm starter has ended, so the following runs start cold")
+        self._leave(environment, "the warm starter has ended")
         return None
+
+    def _leave(self, environment: Environment, reason: str) -> None:
+        self._known[environment] = None
+        self.say(f"{reason}, so the following runs start cold")
 
     def _begun(self, environment: Environment) -> _Living | None:
         variables: Mapping[str, str | None] = dict(environment.variables)
@@ -81,7 +114,7 @@ class Starters:
             control.close()
             self.say(f"runs start cold: {error}")
             return None
-        return _Living(control=control, child=child)
+        return _Living(control=control, child=child, began=time.monotonic())
 
     def __enter__(self) -> Self:
         return self
@@ -89,9 +122,7 @@ class Starters:
     def __exit__(self, *_: object) -> None:
         """End the starters. Runs that they have started go on."""
         for living in filter(None, self._known.values()):
-            living.control.close()
-            living.child.kill()
-            living.child.wait()
+            living.end()
         self._known.clear()
 
 

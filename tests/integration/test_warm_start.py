@@ -10,12 +10,14 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from factories.results import BASE
 from trainings import launched
 from trees import lives, wait_for, wait_until
 
@@ -74,7 +76,7 @@ def starters() -> Iterator[Starters]:
 
 
 def connection(starters: Starters) -> socket.socket:
-    found = starters.connect(None)  # type: ignore[arg-type]
+    found = starters.connect(BASE)
     assert found is not None
     return found
 
@@ -176,12 +178,55 @@ def test_another_environment_starts_cold_and_says_why(
     assert json.loads((tmp_path / "seen-0.json").read_text())["env"][name] == value
 
 
-def test_an_environment_without_torch_starts_cold_and_says_why(tmp_path: Path) -> None:
-    environment = Environment(python=sys.executable, variables=(*VARIABLES.items(), ("PYTHONPATH", str(tmp_path))))
+def starters_of(say: Callable[[str], object] = print, **variables: str) -> Starters:
+    environment = Environment(python=sys.executable, variables=(*VARIABLES.items(), *variables.items()))
+    return Starters(lambda _: environment, say=say)
+
+
+@pytest.mark.parametrize(
+    ("relative", "reason"),
+    [("", "ImportError: torch is broken"), (":here", "PYTHONPATH has a folder that depends on the current folder")],
+)
+def test_an_environment_without_torch_starts_cold_and_says_why(tmp_path: Path, relative: str, reason: str) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('torch is broken')")
-    with Starters(lambda _: environment, say=print) as starters:
-        answer = connection(starters).recv(1000)
-    assert json.loads(answer) == {"cold": "ImportError: torch is broken"}
+    with starters_of(PYTHONPATH=f"{tmp_path}{relative}") as starters:
+        outcome = run(tmp_path / "run", "pass", starters=starters, env={"PYTHONPATH": f"{tmp_path}{relative}"})
+    assert (outcome.start, outcome.cold_because) == (Start.COLD, reason)
+
+
+def test_a_package_that_has_changed_is_imported_anew(tmp_path: Path) -> None:
+    """The module is imported when Python starts. After the change, one run starts cold, and the next has a new starter."""
+    module, variables = tmp_path / "sitecustomize.py", {"PYTHONPATH": str(tmp_path)}
+    module.write_text("VERSION = 1\n")
+    text = "import sitecustomize; print(sitecustomize.VERSION)"
+    said: list[str] = []
+    with starters_of(said.append, **variables) as starters:
+        outcomes = [run(tmp_path / "first", text, starters=starters, env=variables)]
+        module.write_text("VERSION = 22\n")
+        outcomes += [run(tmp_path / name, text, starters=starters, env=variables) for name in ("second", "third")]
+    assert [(tmp_path / name / "out").read_text() for name in ("first", "second", "third")] == ["1\n", "22\n", "22\n"]
+    assert [outcome.start for outcome in outcomes] == [Start.WARM, Start.COLD, Start.WARM]
+    assert outcomes[1].cold_because == "the package sitecustomize has changed since the warm starter imported it"
+    assert not said
+
+
+def test_a_starter_whose_imports_hang_is_ended_with_what_they_started(tmp_path: Path) -> None:
+    """It delays one run by at most the run's own time limit."""
+    pid = tmp_path / "pid"
+    hang = f"child = subprocess.Popen(['sleep', '600']); open({str(pid)!r}, 'w').write(str(child.pid)); time.sleep(600)"
+    text = f"import subprocess, sys, time\nif any('warm.py' in word for word in sys.orig_argv):\n    {hang}\n"
+    (tmp_path / "sitecustomize.py").write_text(text)
+    variables, said = {"PYTHONPATH": str(tmp_path)}, list[str]()
+    with starters_of(said.append, **variables) as starters:
+        began = time.monotonic()
+        outcome = run(tmp_path / "run", "pass", starters=starters, env=variables, timeout_s=10.0)
+        assert time.monotonic() - began < 25
+        assert (outcome.start, outcome.cold_because) == (Start.COLD, "the warm starter did not answer")
+        living = int(pid.read_text())
+        assert starters.connect(replace(BASE, timeout_s=10.0)) is None
+        wait_until(lambda: not lives(living))
+        assert starters.connect(replace(BASE, timeout_s=10.0)) is None
+    assert said == ["the imports of the warm starter took more than 10 s, so the following runs start cold"]
 
 
 # A program with a child in a session of its own, without a marker, and without a parent.
@@ -327,8 +372,8 @@ def test_a_run_goes_on_if_its_starter_dies_and_the_next_one_is_cold(tmp_path: Pa
         threading.Thread(target=kill, daemon=True).start()
         outcome = run(tmp_path, WAITING, starters=mortal)
         assert (outcome.exit_code, outcome.start) == (0, Start.WARM)
-        assert mortal.connect(None) is None  # type: ignore[arg-type]
-        assert mortal.connect(None) is None  # type: ignore[arg-type]
+        assert mortal.connect(BASE) is None
+        assert mortal.connect(BASE) is None
     assert said == ["the warm starter has ended, so the following runs start cold"]
 
 
@@ -342,10 +387,10 @@ def test_a_starter_that_dies_during_its_imports_lets_the_run_start_cold(tmp_path
 
 def test_the_starter_ends_with_whoever_started_it(tmp_path: Path) -> None:
     text = """
-import sys, time
+import sys, time, types
 from orchestrator.executors.starters import Environment, Starters
 starters = Starters(lambda _: Environment(python=sys.executable, variables=()), say=print)
-starters.connect(None)
+starters.connect(types.SimpleNamespace(timeout_s=None))
 print(next(iter(starters._known.values())).child.pid, flush=True)
 time.sleep(600)
 """

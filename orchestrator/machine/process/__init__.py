@@ -66,7 +66,10 @@ def run(
     with StopSignals() if stop is None else nullcontext(stop) as held:
         started_at, child, cold = time.time(), None, None
         if held.received is None:
-            child, cold = _start_tree(command, marker, logs=(stdout, stderr), group=group, starter=starter, stop=held)
+            logs = (stdout, stderr)
+            child, cold = _start_tree(
+                command, marker, logs=logs, group=group, starter=starter, stop=held, timeout_s=timeout_s
+            )
         if child is None:
             return ProcessOutcome(
                 exit_code=None, signal=None, started_at=started_at, ended_at=started_at, cancelled=True
@@ -107,6 +110,7 @@ def _start_tree(
     group: cgroup.ControlGroup | None,
     starter: warm.Starter | None,
     stop: StopSignals,
+    timeout_s: float | None,
 ) -> tuple[process_tree.Child | None, str | None]:
     """Return two values: the tree's first process, and the reason why it started cold although there is a starter.
 
@@ -116,7 +120,7 @@ def _start_tree(
     with writing.to_append(logs[0]) as out, writing.to_append(logs[1]) as err:
         stdout, stderr = out.fileno(), err.fileno()
         if starter is not None:
-            child = starter.fork(command, env=env, logs=(stdout, stderr), group=group, stop=stop)
+            child = starter.fork(command, env=env, logs=(stdout, stderr), group=group, stop=stop, timeout_s=timeout_s)
             if isinstance(child, warm.WarmChild):
                 return child, None
             cold = child

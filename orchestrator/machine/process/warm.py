@@ -24,8 +24,13 @@ from orchestrator.machine.cgroup import MEMBERS, ControlGroup
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Command
 
-# The imports of the first run may take so long on a slow disk; a cold start would take even longer.
+# The imports of a starter may take so long on a slow disk.
 _IMPORTS_S = 300.0
+
+
+def patience_s(timeout_s: float | None) -> float:
+    """Return how long a run with this time limit waits for the imports of its starter, before it starts cold."""
+    return _IMPORTS_S if timeout_s is None else min(_IMPORTS_S, timeout_s)
 
 
 class WarmChild:
@@ -95,15 +100,17 @@ class Starter:
         logs: tuple[int, int],
         group: ControlGroup | None,
         stop: StopSignals,
+        timeout_s: float | None = None,
     ) -> WarmChild | str:
         """Return the launcher of this command, or the reason why it must start cold.
 
-        The launcher begins only when its processes can be found: it has its session, its marker and its control group by then.
+        `timeout_s` is the run's time limit. The launcher begins only when its processes can be found: it has its session, its
+        marker and its control group by then.
         """
         reason = "the warm starter has ended"
         try:
             self._ask(command, env, logs, group)
-            message, unread = _first_message(self.connection, stop)
+            message, unread = _first_message(self.connection, stop, patience_s(timeout_s))
             if message is None:
                 reason = "the warm starter did not answer"
             elif "pid" in message:
@@ -127,9 +134,11 @@ class Starter:
         self.connection.sendall(body)
 
 
-def _first_message(connection: socket.socket, stop: StopSignals) -> tuple[dict[str, Any] | None, bytes]:
+def _first_message(
+    connection: socket.socket, stop: StopSignals, patience: float
+) -> tuple[dict[str, Any] | None, bytes]:
     """Return the first line from the starter, and what came after it. Stop waiting at a signal. Raise OSError at the end."""
-    deadline, text = time.monotonic() + _IMPORTS_S, b""
+    deadline, text = time.monotonic() + patience, b""
     while b"\n" not in text:
         left_s = deadline - time.monotonic()
         ready, _, _ = select.select([connection.fileno(), stop.fileno()], [], [], max(0.0, left_s))

@@ -8,7 +8,8 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Optional
 
 from forks import open_files, waitstatus
@@ -54,7 +55,9 @@ class Starter:
         self.signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         self.added: dict[str, str] = {}
         self.own: frozenset[int] = frozenset()
+        self.began_ns = time.time_ns()
         self.refusal = self.prepare()
+        self.imported = dict(imported_files())
 
     def prepare(self) -> Optional[str]:
         """Import everything. Return the reason why no run can start here, or None."""
@@ -83,6 +86,14 @@ class Starter:
             return f"{type(error).__name__}: {error}"
         return threads_in_the_way()
 
+    def changed(self) -> Optional[str]:
+        """Return the reason if the file of a module was changed after the imports began: a cold run would execute the new one."""
+        for path, (module, *known) in self.imported.items():
+            found = written(path)
+            if found != known or found[0] > self.began_ns:
+                return f"the package {module} has changed since the warm starter imported it"
+        return None
+
     def differing(self, env: Mapping[str, str]) -> Optional[str]:
         """Return the reason why a process with this environment must import everything itself, or None."""
         late = LATE if intel_is_loaded() else (*LATE, INTEL)
@@ -104,6 +115,23 @@ class Starter:
         for number in open_files() - self.own - {0, 1, 2, *kept}:
             with contextlib.suppress(OSError):
                 os.close(number)
+
+
+def imported_files() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the file of each imported module, and with it the package, and when the file was written, and its size."""
+    for name, module in [*sys.modules.items()]:
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and (found := written(path)):
+            yield path, (name.partition(".")[0], *found)
+
+
+def written(path: str) -> list[int]:
+    """Return when a file was written, in ns since the epoch, and its size. Return [] if there is no such file."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return []
+    return [found.st_mtime_ns, found.st_size]
 
 
 def find_marker(marker: str = UNMARKED) -> None:

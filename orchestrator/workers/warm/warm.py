@@ -9,6 +9,9 @@ environment, ports and ranks, and the rank has nothing of the launcher's.
     stdin       a byte with a connection for each run; its end ends the starter
     connection  in: 8 bytes with a length, two descriptors (stdout, stderr), the request as JSON, then a byte to go on
                 out: lines of JSON: {"pid", "keeper"} or {"cold": reason}, and {"status"} at the end of the launcher
+    stdin, back a byte, as soon as the imports are made
+
+If a file of an import was changed since, the starter refuses the run and ends with the exit code CHANGED.
 
 What the run leaves out: it writes no warnings of imports, and all runs of a starter have the same addresses in memory and the
 same hashes of strings.
@@ -40,6 +43,7 @@ from waking import Rank, find_modules_in, waking
 HERE = os.path.dirname(os.path.abspath(__file__))
 PARTS = ("forks", "renewal", "starter", "waking")
 LAUNCHER = "accelerate.commands.launch"
+CHANGED = 3
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -51,7 +55,7 @@ def keep(starter: Starter, connection: socket.socket) -> None:
     for number in starter.signals:
         signal.signal(number, signal.SIG_IGN)
     request, logs = received(connection)
-    reason = unlike_launcher(request["argv"]) or starter.differing(request["env"])
+    reason = starter.refusal or unlike_launcher(request["argv"]) or starter.differing(request["env"])
     if reason:
         return tell(connection, cold=reason)
     launcher = os.fork()
@@ -132,20 +136,24 @@ def main() -> None:
     starter = Starter()
     starter.own = frozenset(open_files() - before)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system collects the keepers
+    with contextlib.suppress(OSError):
+        control.send(b"\n")
     while True:
         byte, descriptors, *_ = socket.recv_fds(control, 1, 1)
         if not byte:
             os._exit(0)
+        changed = starter.changed()
+        starter.refusal = starter.refusal or changed
         for connection in map(lambda number: socket.socket(fileno=number), descriptors):
-            if starter.refusal:
-                tell(connection, cold=starter.refusal)
-            elif not os.fork():
+            if not os.fork():
                 control.close()
                 try:
                     keep(starter, connection)
                 finally:
                     os._exit(0)
             connection.close()
+        if changed:
+            os._exit(CHANGED)
 
 
 if __name__ == "__main__":
