@@ -1,4 +1,4 @@
-"""Starts and watches process trees. No other module starts a process.
+"""Starts and watches process trees. Only this package starts processes: `starts` and `captured` do it.
 
 A training tree gets its own session, a marker in its environment (`TUNEBENCH_RUN`) and, if the user may make one, a control
 group. `process_tree` finds every descendant by these signs. `run` waits for the child and for signals without polling, so that
@@ -17,22 +17,24 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.files import writing
 from orchestrator.machine import cgroup, process_tree
-from orchestrator.machine.child_environment import MARKER, applied, checked_marker, child_environment
+from orchestrator.machine.child_environment import MARKER, checked_marker, child_environment
 from orchestrator.machine.process import warm
-from orchestrator.machine.stop_signals import StopSignals, held_back, interrupted_once
+from orchestrator.machine.process.captured import capture as capture
+from orchestrator.machine.process.starts import companion as companion
+from orchestrator.machine.process.starts import sidecar as sidecar
+from orchestrator.machine.process.starts import spawn as spawn
+from orchestrator.machine.process.starts import start
+from orchestrator.machine.process.starts import start_starter as start_starter
+from orchestrator.machine.process.starts import usage as usage
+from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Command, Limit, ProcessOutcome, Start
-
-CAPTURED_BYTES = 16 * 2**20
-# A companion may need some time for its last readings.
-_GOODBYE_S = 30.0
 
 
 class Watch(Protocol):
@@ -127,7 +129,7 @@ def _start_tree(
             if stop.received is not None:
                 return None, cold
         with group.entered() if group else nullcontext():
-            return _start(command.argv, env=env, cwd=command.cwd, stdout=stdout, stderr=stderr), cold
+            return start(command.argv, env=env, cwd=command.cwd, stdout=stdout, stderr=stderr), cold
 
 
 def _end(
@@ -144,37 +146,6 @@ def _end(
     if group:
         group.remove()
     return memory_kills, ended.survivors
-
-
-def _start(
-    argv: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    cwd: Path,
-    stdout: int,
-    stderr: int,
-    stdin: int = subprocess.DEVNULL,
-) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            argv,
-            env=env,
-            cwd=cwd,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,  # only this process gets the terminal's Ctrl-C, and passes it on
-        )
-    except (OSError, ValueError) as error:
-        raise LaunchError(f"{argv[0]}: cannot be started in {cwd}: {error}") from error
-
-
-def _own_folder(otherwise: Path) -> Path:
-    """Return the working folder of this process, or `otherwise` if a run removed it."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return otherwise
 
 
 def _wait(
@@ -223,150 +194,3 @@ def is_stopped(child: subprocess.Popen[bytes]) -> bool:
     with suppress(AttributeError, OSError):  # not every system has this call, and the child may have ended
         return os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
     return False
-
-
-def spawn(
-    argv: Sequence[str],
-    *,
-    log: Path | int,
-    env: Mapping[str, str | None] | None = None,
-    stdin: int = subprocess.DEVNULL,
-) -> subprocess.Popen[bytes]:
-    """Start a program such as `run-one` in its own session. `end_tree` ends it.
-
-    `log` gets stdout and stderr. It is a file, or a file descriptor.
-    """
-    with nullcontext(log) if isinstance(log, int) else writing.to_append(log) as out:
-        whole, here = applied(env or {}, os.environ), _own_folder(Path("/") if isinstance(log, int) else log.parent)
-        output = out if isinstance(out, int) else out.fileno()
-        return _start(argv, env=whole, cwd=here, stdout=output, stderr=output, stdin=stdin)
-
-
-def start_starter(argv: Sequence[str], *, env: Mapping[str, str], stdin: int) -> subprocess.Popen[bytes]:
-    """Start a warm starter. It ends itself when the other end of `stdin`, a socket, is closed. Nothing that it writes is kept."""
-    nowhere = subprocess.DEVNULL
-    return _start(argv, env=env, cwd=Path("/"), stdout=nowhere, stderr=nowhere, stdin=stdin)
-
-
-@contextmanager
-def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program for a `with` block, and end it after the block.
-
-    The file `stdout` gets all its output. Raise LaunchError if the program cannot start.
-    """
-    with writing.to_append(stdout) as out:
-        env = child_environment({MARKER: os.environ.get(MARKER)})  # so that others can find the sidecar
-        child = _start(argv, env=env, cwd=_own_folder(stdout.parent), stdout=out.fileno(), stderr=out.fileno())
-    process_tree.SIDECARS.add(child.pid)
-    try:
-        yield child
-    finally:
-        import psutil
-
-        living = [psutil.Process(child.pid)] if child.poll() is None else []
-        process_tree.end(living, root=child, first=signal.SIGTERM)
-        process_tree.SIDECARS.discard(child.pid)
-
-
-@contextmanager
-def companion(argv: Sequence[str], *, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program for a `with` block, with pipes to its stdin and from its stdout. It ends itself when its stdin ends.
-
-    The file `log` gets its stderr. Raise LaunchError if the program cannot start.
-    """
-    env, pipe = child_environment({}), subprocess.PIPE
-    with writing.to_append(log) as err:
-        try:
-            child = subprocess.Popen(argv, env=env, stdin=pipe, stdout=pipe, stderr=err, start_new_session=True)
-        except (OSError, ValueError) as error:
-            raise LaunchError(f"{argv[0]}: cannot be started: {error}") from error
-    process_tree.SIDECARS.add(child.pid)
-    try:
-        yield child
-    finally:
-        with suppress(OSError, subprocess.TimeoutExpired):
-            child.communicate(timeout=_GOODBYE_S)
-        if child.poll() is None:
-            import psutil
-
-            process_tree.end([psutil.Process(child.pid)], root=child, first=signal.SIGTERM)
-        process_tree.SIDECARS.discard(child.pid)
-
-
-def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:
-    """Return the resources that a running sidecar has used: `cpu_s` and the highest `rss_bytes`. Return {} if they are unknown."""
-    import psutil
-
-    with suppress(psutil.Error, OSError, ValueError, IndexError):
-        times = psutil.Process(child.pid).cpu_times()
-        status = Path(f"/proc/{child.pid}/status").read_text(encoding="ascii", errors="replace")
-        peak_kib = int(status.split("VmHWM:")[1].split()[0])
-        return {"cpu_s": times.user + times.system, "rss_bytes": peak_kib * 1024}
-    return {}
-
-
-def capture(argv: Sequence[str], timeout_s: float, env: Mapping[str, str | None] | None = None) -> str:
-    """Return the output of a short program. `env` changes its environment, as in `child_environment`.
-
-    Raise NoAnswer if the program takes longer than `timeout_s`, or is killed. Raise LaunchError if it is missing, fails, or writes
-    more than CAPTURED_BYTES.
-    """
-    try:
-        done = _captured(argv, timeout_s, child_environment(env or {}))
-    except (subprocess.TimeoutExpired, TimeoutError) as error:
-        raise NoAnswer(f"{argv[0]}: no answer within {timeout_s:g} s") from error
-    except (OSError, ValueError) as error:
-        raise LaunchError(f"{argv[0]}: cannot be started: {error}") from error
-    if done.returncode < 0:
-        raise NoAnswer(f"{argv[0]}: it was ended by signal {-done.returncode}")
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        last = [line for line in lines if not line.startswith("Try ")][-1:]  # not: Try "sbatch --help"
-        raise LaunchError(f"{argv[0]}: ended with exit code {done.returncode}" + "".join(f": {line}" for line in last))
-    return done.stdout.decode(errors="replace")
-
-
-def _captured(argv: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end. Kill its process group after an error, a timeout or any signal that asks this process to stop."""
-    child: subprocess.Popen[bytes] | None = None
-    pipe = subprocess.PIPE
-    with interrupted_once():
-        try:
-            with held_back():
-                child = subprocess.Popen(
-                    argv, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
-                )
-            deadline = time.monotonic() + timeout_s
-            stdout, stderr = _outputs(child, deadline, argv[0])
-            code = child.wait(max(0.0, deadline - time.monotonic()))
-            return subprocess.CompletedProcess(argv, code, stdout, stderr)
-        finally:
-            if child is not None:
-                if child.returncode is None:
-                    # The program may be a script that started the real one, so its whole group is ended.
-                    with suppress(OSError):
-                        os.killpg(child.pid, signal.SIGKILL)
-                child.__exit__(None, None, None)  # closes the pipes and waits
-
-
-def _outputs(child: subprocess.Popen[bytes], deadline: float, name: str) -> tuple[bytes, bytes]:
-    """Read stdout and stderr of a program until both end. Raise TimeoutError or LaunchError at the limits of `capture`."""
-    assert child.stdout is not None and child.stderr is not None
-    texts = {child.stdout.fileno(): bytearray(), child.stderr.fileno(): bytearray()}
-    stdout, stderr = texts.values()
-    with selectors.DefaultSelector() as selector:
-        for descriptor in texts:
-            selector.register(descriptor, selectors.EVENT_READ)
-        while selector.get_map():
-            left_s = deadline - time.monotonic()
-            readable = selector.select(left_s) if left_s > 0 else []
-            if not readable:
-                raise TimeoutError
-            for key, _ in readable:
-                chunk = os.read(key.fd, 2**16)
-                texts[key.fd] += chunk
-                if not chunk:
-                    selector.unregister(key.fd)
-            if len(stdout) + len(stderr) > CAPTURED_BYTES:
-                raise LaunchError(f"{name}: wrote more than {CAPTURED_BYTES // 2**20} MiB")
-    return bytes(stdout), bytes(stderr)
