@@ -112,7 +112,7 @@ def _visible(nvml: Any, gpus: tuple[Gpu, ...], visible: str) -> tuple[Gpu, ...]:
 def find_gpu(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
     """Return the GPU whose index is `word`, or the only GPU whose UUID begins with `word`. Return None if there is no such GPU."""
     if word.isdecimal():
-        return next((gpu for gpu in gpus if gpu.index == int(word)), None)
+        return next((gpu for gpu in gpus if len(word) < 10 and gpu.index == int(word)), None)
     matches = [gpu for gpu in gpus if word.startswith("GPU-") and gpu.uuid.startswith(word)]
     return matches[0] if len(matches) == 1 else None
 

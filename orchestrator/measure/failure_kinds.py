@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchestrator.records import Device, Experiment
+from orchestrator.records import Device, Experiment, whole_number
 
 BATCH = "per_device_train_batch_size"
 FILES_CHANGED, FOLDER_GONE, NO_METRICS = "files_changed", "folder_gone", "no_metrics"
@@ -80,8 +80,7 @@ def _right_arguments(text: str, experiment: Experiment) -> str | None:
 
 
 def _less_memory(text: str, experiment: Experiment) -> str:
-    batch = experiment.arguments.get(BATCH)
-    size = int(batch) if isinstance(batch, str) and batch.isdecimal() else None
+    size = whole_number(experiment.arguments.get(BATCH))
     needed, pieces = _needed(text)
     expandable = any("expandable_segments" in str(experiment.env.get(name)) for name in _ALLOCATOR)
     first = f"env {_ALLOCATOR[0]}: expandable_segments:True, " if pieces and not expandable else ""

@@ -25,12 +25,12 @@ _ERROR_LINE = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<line>(?:[A-Za-z_][\w.]*(?:Er
 # Python's words for a script that does not exist.
 _NO_SCRIPT = re.compile(r"^\S+: (?P<line>can't open file .*)$", re.MULTILINE)
 _CHILD_ENDED = re.compile(
-    r"(?:rank\s*:\s*(?P<rank>\d+)[^\n]*\n\s*)?exitcode\s*:\s*(?P<code>-?\d+)"
-    r"|died with <?Signals\.(?P<name>SIG\w+)|returned non-zero exit status (?P<status>\d+)"
+    r"(?:rank\s*:\s*(?P<rank>\d{1,9})[^\n]*\n\s*)?exitcode\s*:\s*(?P<code>-?\d{1,9})"
+    r"|died with <?Signals\.(?P<name>SIG\w+)|returned non-zero exit status (?P<status>\d{1,9})"
 )
 # srun reports the end of each task. Once a task has failed, it ends the tasks on the other nodes.
 _TASK_ENDED = re.compile(
-    r"^srun: error: \S+: tasks? \S+: (?:Exited with exit code (?P<code>\d+)|(?P<signal>\w[\w ]*))", re.MULTILINE
+    r"^srun: error: \S+: tasks? \S+: (?:Exited with exit code (?P<code>\d{1,9})|(?P<signal>\w[\w ]*))", re.MULTILINE
 )
 _SIGNAL_WORDS = {signals.strsignal(number): int(number) for number in signals.valid_signals()}
 _PID = re.compile(r"\(pid: ?(\d{1,9})\)")

@@ -23,7 +23,7 @@ from orchestrator.plan.config.check import COUNTS
 from orchestrator.plan.config.keys.value_types import Comparison, comparison, number
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import local_model
-from orchestrator.records import Framework, Reason, Text
+from orchestrator.records import Framework, Reason, Text, whole_number
 from orchestrator.trainers import Trainer
 
 MODEL, FRAMEWORK, ENVIRONMENT = "model_name_or_path", "framework_config", "environment"
@@ -201,8 +201,8 @@ def settle_batch(
 
 
 def _whole(name: str, value: Text | None) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10 and int(value) >= 1:
-        return int(value)
+    if number := whole_number(value):
+        return number
     raise BatchMistake((name,), f"{name}: {value!r} is invalid; write a whole number from 1")
 
 

@@ -30,7 +30,7 @@ from orchestrator.plan.config.frameworks import members
 from orchestrator.plan.config.keys.value_types import comparison, number
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import published_models
-from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text
+from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text, whole_number
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.argument_values import Doubt, doubt, known, unlikely, wrong
 
@@ -105,12 +105,12 @@ def notes_on(
 
 def _too_few_steps(scenario: Scenario, arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]:
     """Yield a sentence if the training has too few steps to measure a speed."""
-    measure, max_steps = scenario.measure or Measure(), arguments.get("max_steps")
-    if not trainer.instrumented or not isinstance(max_steps, str) or not max_steps.isdecimal() or not int(max_steps):
+    measure, max_steps = scenario.measure or Measure(), whole_number(arguments.get("max_steps"))
+    if not trainer.instrumented or not max_steps:
         return
     warm_up = 1 if measure.discard_steps is None else measure.discard_steps
     least = measure.at_least_steps or AT_LEAST_STEPS
-    steps = min(int(max_steps), measure.at_most_steps or int(max_steps))
+    steps = min(max_steps, measure.at_most_steps or max_steps)
     if steps < warm_up + least:
         yield (
             f"scenario {scenario.name!r}: {steps} step(s) are too few for a speed; "

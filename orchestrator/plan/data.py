@@ -28,7 +28,7 @@ from orchestrator.files.cache import cache_folder
 from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.reading import resolved
-from orchestrator.records import DataSpec, Text
+from orchestrator.records import DataSpec, Text, whole_number
 
 if TYPE_CHECKING:  # `memory_fit` imports this module and must not load pydantic
     from orchestrator.plan.config import DataProcessing, Suite
@@ -98,7 +98,7 @@ def _spec(
         response_field=response_field or processing.response_field,
         response_template=_response_template(processing, form, template),
         tokenizer=tokenizer,
-        max_length=int(max_length) if synthetic and max_length and max_length.isdecimal() else None,
+        max_length=whole_number(max_length) if synthetic else None,
         samples=processing.samples if synthetic else None,
         seed=processing.seed if synthetic else 0,
         fingerprint=_fingerprint(local, suite) if local else None,

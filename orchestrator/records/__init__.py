@@ -24,6 +24,7 @@ from orchestrator.records.experiment import (
     Target,
     Text,
     as_items,
+    whole_number,
 )
 from orchestrator.records.run import (
     SCHEMA_VERSION,

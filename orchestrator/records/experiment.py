@@ -43,6 +43,13 @@ def ids_named(word: str, ids: Iterable[str]) -> list[str]:
     return named if len(named) == 1 else [name for name in every if word in name]
 
 
+def whole_number(value: Text | None) -> int | None:
+    """Return the number from 0 that an argument is. Return None for another value, and for a number of ten or more digits."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
+        return int(value)
+    return None
+
+
 def as_items(value: Text) -> Sequence[str]:
     """Return one argument's value as the words of a command line."""
     return (value,) if isinstance(value, str) else value

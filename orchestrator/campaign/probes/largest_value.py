@@ -25,7 +25,7 @@ from orchestrator.plan.cells import ACCUMULATION, BATCH, TRAINER_BATCH_DEFAULT
 from orchestrator.plan.data import data_path
 from orchestrator.plan.forecast.memory_fit import Unknown, estimate
 from orchestrator.plan.forecast.memory_fit.verdict import VISIBLE_SHARE
-from orchestrator.records import Device, Experiment, RunRecord, Status
+from orchestrator.records import Device, Experiment, RunRecord, Status, whole_number
 from orchestrator.records.labels import labels
 from orchestrator.results.due_runs import Retry
 from orchestrator.results.store import Store
@@ -107,12 +107,13 @@ def _starting_value(experiment: Experiment, axis: str, name: str) -> int:
     value = experiment.arguments.get(name, str(TRAINER_BATCH_DEFAULT) if name == BATCH else None)
     place = f"scenario {experiment.scenario!r}: the search cannot begin"
     if value is None:
-        numbers = [one for one, text in experiment.arguments.items() if isinstance(text, str) and text.isdecimal()]
+        numbers = [one for one, text in experiment.arguments.items() if whole_number(text) is not None]
         cure = f"add --set arguments.{axis}=N with a whole number, or name another argument{suggestion(axis, numbers)}"
         raise SelectionError(f"{place}, because its experiments have no argument {axis!r}; {cure}")
-    if not isinstance(value, str) or not value.isdecimal() or int(value) < 1:
+    number = whole_number(value)
+    if not number:
         raise SelectionError(f"{place} with {name} {value!r}; write a whole number from 1")
-    return int(value)
+    return number
 
 
 def _expected(search: Search, gpu_memory_bytes: int) -> int | None:

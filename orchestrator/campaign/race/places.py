@@ -18,7 +18,7 @@ from orchestrator.campaign.status.experiment import took
 from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.ordered import held_back
 from orchestrator.measure.intervals.race import NoSpeed, Race, Rules, race
-from orchestrator.records import Experiment, JobState, RunRecord, Status
+from orchestrator.records import Experiment, JobState, RunRecord, Status, whole_number
 from orchestrator.records.price import Per
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import NO_RETRY, can_run, is_due_again
@@ -131,10 +131,10 @@ def orders(group: Sequence[Experiment]) -> list[list[str]]:
     for name in _ORDERED:
         alike: dict[str, dict[int, str]] = {}
         for one in rest:
-            if isinstance(value := one.arguments.get(name), str) and value.isdecimal():
+            if (value := whole_number(one.arguments.get(name))) is not None:
                 others = {other: text for other, text in one.arguments.items() if other != name}
                 same = replace(one, id="", arguments=others, global_batch=None, data_path=None)
-                alike.setdefault(repr(same), {})[int(value)] = one.id
+                alike.setdefault(repr(same), {})[value] = one.id
         found += [[ids[value] for value in sorted(ids)] for ids in alike.values() if len(ids) > 1]
         ordered = {one for ids in found for one in ids}
         rest = [one for one in rest if one.id not in ordered]

@@ -27,7 +27,7 @@ from orchestrator.measure.steps import recompilations
 from orchestrator.measure.steps.printed import StepLines
 from orchestrator.monitors import nvidia_smi
 from orchestrator.plan.command.parallelism import context_size
-from orchestrator.records import Experiment, RunFolder, StepSource
+from orchestrator.records import Experiment, RunFolder, StepSource, whole_number
 from orchestrator.trainers.trainer import StepReader, as_printed
 
 # The speed is computed from at most this number of steps.
@@ -116,8 +116,8 @@ def _step_reader(experiment: Experiment) -> StepReader:
 
 def planned_steps(experiment: Experiment) -> int | None:
     """Return the largest number of steps that the training may make. Return None if only epochs limit the training."""
-    max_steps = experiment.arguments.get("max_steps")
-    limits = [int(max_steps)] if isinstance(max_steps, str) and max_steps.isdecimal() else []
+    max_steps = whole_number(experiment.arguments.get("max_steps"))
+    limits = [] if max_steps is None else [max_steps]
     if experiment.measure is not None and experiment.measure.at_most_steps is not None:
         limits.append(experiment.measure.at_most_steps)
     return min((limit for limit in limits if limit > 0), default=None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.records import Device, Experiment, Reason
+from orchestrator.records import Device, Experiment, Reason, whole_number
 from orchestrator.trainers import argument_names
 
 FSDP, DEEPSPEED, MESH = "FSDP", "DEEPSPEED", "parallelism_config"
@@ -97,7 +97,7 @@ def _version(experiment: Experiment) -> str:
 def _context_problem(experiment: Experiment) -> Reason | None:
     """Return the reason why the ranks of a group cannot divide their rows, or None."""
     gpus, size, arguments = experiment.num_gpus, context_size(experiment.accelerate), experiment.arguments
-    length = _number(arguments.get("max_seq_len") or arguments.get("max_length"))
+    length = whole_number(arguments.get("max_seq_len") or arguments.get("max_length"))
     attention = str(arguments.get("attn_implementation") or "sdpa")
     joining = next((name for name in _JOINING if argument_names.is_true(arguments.get(name))), None)
     text = None
@@ -112,15 +112,9 @@ def _context_problem(experiment: Experiment) -> Reason | None:
     elif length is not None and length % (2 * size):
         nearest = max(1, length // (2 * size)) * 2 * size
         text = f"rows of {length} tokens are not divisible by {2 * size}, which is 2 × {CONTEXT}; write {nearest}"
-    elif experiment.trainer == "trl" and (_number(arguments.get("pad_to_multiple_of")) or 1) % (2 * size):
+    elif experiment.trainer == "trl" and (whole_number(arguments.get("pad_to_multiple_of")) or 1) % (2 * size):
         text = f"trainer trl pads rows to the longest row, and {CONTEXT} divides them; write pad_to_multiple_of: {2 * size}"
     return None if text is None else Reason(kind="context_parallel", text=text)
-
-
-def _number(value: object) -> int | None:
-    """Return an argument as a number, or None if the trainer will refuse or ignore its text."""
-    text = str(value)
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
 def _replicas_problem(experiment: Experiment) -> Reason | None:
