@@ -91,6 +91,7 @@ def test_an_experiment_of_an_order_that_did_not_run_says_why() -> None:
         of_place = Place(experiments=group, state=state, records=records)
         assert view.what_became(of_place, "2") == words
         assert sorted(view.in_order(state)) == ids
+    assert view.in_words(of_place).startswith("2 of 4 dropped, 1 not run; ")
 
 
 @pytest.mark.parametrize(

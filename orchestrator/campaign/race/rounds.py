@@ -90,7 +90,7 @@ def _without_those_not_needed(experiments: Sequence[Experiment], races: Sequence
     left = {name: why for place in races for name, why in place.state.left.items()}
     runs = _runs(races)
     return [
-        replace(one, cannot_run_here=_NOT_NEEDED)
+        replace(one, skip=_NOT_NEEDED)
         if one.id in left and left[one.id].why is NoSpeed.NOT_NEEDED and not runs[one.id]
         else one
         for one in experiments

@@ -241,7 +241,10 @@ def in_words(place: Place) -> str:
     state = place.state
     if state.due:
         return f"the race is not over; {counted(place.runs, 'run')} so far, and the same command goes on"
-    dropped = f"{len(state.left)} of {len(place.experiments)} dropped"
+    not_run = sum(left.why is NoSpeed.NOT_NEEDED for left in state.left.values())
+    dropped = f"{len(state.left) - not_run} of {len(place.experiments)} dropped" + (
+        f", {not_run} not run" if not_run else ""
+    )
     why = "; it ended because that grid has as many runs" if state.is_cut else ""
     return f"{dropped}; {_spent(place)}{why}"
 

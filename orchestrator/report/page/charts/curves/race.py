@@ -42,7 +42,7 @@ class _Row:
 
     @property
     def words(self) -> str:
-        return f"{counted(self.runs, 'run')}, {self.became}"
+        return f"{counted(self.runs, 'run')}, {self.became}" if self.runs else self.became
 
 
 def races(roots: Iterable[Path]) -> Chart:
