@@ -145,8 +145,8 @@ def _placed(path: Path, text: str | bytes, reserved: Path | None) -> bool:
         if error.errno not in _CANNOT_LINK:
             raise
         raise ResultsError(
-            f"{path}: the file system cannot make hard links ({error.strerror}), and a results folder needs hard links; "
-            "put the results folder on another disk with --results"
+            f"{path}: the file system cannot make hard links ({error.strerror}), which Tunebench needs so that it never "
+            "replaces an earlier file; choose a folder on another disk"
         ) from error
     finally:
         if reserved is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from campaigns import ROOT, Call, tunebench
 
+from orchestrator.errors import ResultsError
 from orchestrator.files import writing
 from orchestrator.plan.config import read_document
 
@@ -118,6 +120,20 @@ def test_a_file_that_cannot_be_written_is_named(write: Callable[[Path, str], obj
         write(tmp_path / "a", "x" * 1000)
     assert caught.value.filename == str(tmp_path / "a")
     assert not [path for path in tmp_path.iterdir() if path.name != "a"]
+
+
+def test_a_file_system_without_hard_links_is_named_whatever_the_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(source), None, str(target))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(ResultsError) as caught:
+        writing.place_once(tmp_path / "comparison.json", "{}")
+    assert str(caught.value).startswith(f"{tmp_path}/comparison.json: the file system cannot make hard links (")
+    assert str(caught.value).endswith("; choose a folder on another disk") and "--results" not in str(caught.value)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.usefixtures("small_files")
