@@ -43,11 +43,14 @@ class Environment:
 EnvironmentOf = Callable[[Experiment], Environment | None]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Living:
+    """A starter. `patience_s` is how long the most patient of its runs waits for its imports."""
+
     control: socket.socket
     child: subprocess.Popen[bytes]
     began: float
+    patience_s: float = 0.0
 
     @property
     def is_ready(self) -> bool:
@@ -59,8 +62,9 @@ class _Living:
     def end(self) -> None:
         """End the starter, and what its imports have started. Its runs have groups of their own, and go on."""
         self.control.close()
-        with suppress(OSError):
-            os.killpg(self.child.pid, signal.SIGKILL)
+        if self.child.poll() is None:  # else the number may be that of other processes by now
+            with suppress(OSError):
+                os.killpg(self.child.pid, signal.SIGKILL)
         self.child.wait()
 
 
@@ -85,10 +89,11 @@ class Starters:
         living = self._known[environment]
         if living is None:
             return None
-        patience_s = process.warm.patience_s(experiment.timeout_s)
-        if time.monotonic() - living.began > patience_s and not living.is_ready:
+        living.patience_s = max(living.patience_s, process.warm.patience_s(experiment.timeout_s))
+        is_late = time.monotonic() - living.began > living.patience_s
+        if is_late and living.child.poll() is None and not living.is_ready:
             living.end()
-            self._leave(environment, f"the imports of the warm starter took more than {patience_s:g} s")
+            self._leave(environment, f"the imports of the warm starter took more than {living.patience_s:g} s")
             return None
         ours, theirs = socket.socketpair()
         with theirs, suppress(OSError):
@@ -96,6 +101,7 @@ class Starters:
                 socket.send_fds(living.control, [b"\n"], [theirs.fileno()])
                 return ours
         ours.close()
+        living.end()
         self._leave(environment, "the warm starter has ended")
         return None
 

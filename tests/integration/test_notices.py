@@ -13,7 +13,7 @@ import pytest
 from campaigns import tunebench
 from trees import wait_until
 
-from orchestrator.campaign.events.notices import Notices
+from orchestrator.campaign.events.notices import MOST_BYTES, Notices
 from orchestrator.campaign.loop import Event, EventKind, Summary
 from orchestrator.results.store import Store
 
@@ -127,6 +127,19 @@ def test_nothing_that_the_command_started_outlives_it_and_its_output_has_an_end(
     wait_until(lambda: not os.path.exists(f"/proc/{pid.read_text().strip()}"))
     (log,) = (root / "notices").glob("*.log")
     assert log.read_text().startswith("***\ny\ny\n") and log.stat().st_size < 2**20 + 100
+
+
+def test_a_secret_at_the_end_of_the_log_is_not_cut_before_it_is_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hunter2secretvalue1234")
+    Store.create(tmp_path / "results", {})
+    text = f"import os, sys; sys.stdout.write('x' * ({MOST_BYTES} - 10) + ' ' + os.environ['MY_TOKEN'] + ' more')"
+    with Notices([sys.executable, "-c", text], tmp_path / "results", scenarios=tmp_path) as notices:
+        notices.on_event(Event(kind=EventKind.BUDGET, text="the budget is reached"))
+        assert notices.problems() == []
+    (log,) = (tmp_path / "results" / "notices").glob("*.log")
+    assert log.read_text().endswith("x *** more")
 
 
 def test_a_command_that_still_runs_is_ended_with_the_campaign(tmp_path: Path) -> None:

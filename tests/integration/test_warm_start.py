@@ -75,8 +75,8 @@ def starters() -> Iterator[Starters]:
     assert not said
 
 
-def connection(starters: Starters) -> socket.socket:
-    found = starters.connect(BASE)
+def connection(starters: Starters, timeout_s: float | None = None) -> socket.socket:
+    found = starters.connect(replace(BASE, timeout_s=timeout_s))
     assert found is not None
     return found
 
@@ -91,8 +91,9 @@ def run(
         settings = (folder / "accelerate.yaml").read_text()
         (folder / "accelerate.yaml").write_text(settings.replace("MULTI_GPU", "'NO'"))
     command = Command(argv=argv, env={**VARIABLES, **dict(env)}, cwd=folder)
-    starter = Starter(connection=connection(starters), processes=processes) if starters else None
     options.setdefault("timeout_s", 60.0)
+    asked = connection(starters, options["timeout_s"]) if starters else None
+    starter = Starter(connection=asked, processes=processes) if asked else None
     return process.run(command, stdout=folder / "out", stderr=folder / "err", starter=starter, **options)
 
 
@@ -218,6 +219,9 @@ def test_a_starter_whose_imports_hang_is_ended_with_what_they_started(tmp_path: 
     (tmp_path / "sitecustomize.py").write_text(text)
     variables, said = {"PYTHONPATH": str(tmp_path)}, list[str]()
     with starters_of(said.append, **variables) as starters:
+        connection(starters, 10.0).close()
+        time.sleep(1.2)
+        connection(starters, 1.0).close()  # the run before may wait for longer, so the starter goes on
         began = time.monotonic()
         outcome = run(tmp_path / "run", "pass", starters=starters, env=variables, timeout_s=10.0)
         assert time.monotonic() - began < 25

@@ -167,7 +167,12 @@ def test_a_race_that_was_interrupted_goes_on_where_it_was(
     slow = ("cell0",) if is_first_slow else ()
     orders = [list(speeds)[: data.draw(st.integers(2, len(some)))]] if len(some) > 1 else []
     end, runs = carried_out(speeds, noise=noise, seed=seed, slow=slow, orders=orders)
-    known = {name: of[: data.draw(st.integers(0, len(of)))] for name, of in runs.items()}
+    known: Runs = {name: [] for name in speeds}
+    left = data.draw(st.integers(0, sum(map(len, runs.values()))))
+    while left and (state := race([*speeds], known, slow=slow, orders=orders)).due:
+        for name in data.draw(st.permutations(state.due))[:left]:
+            known[name].append(runs[name][len(known[name])])
+            left -= 1
     while (state := race([*speeds], known, slow=slow, orders=orders)).due:
         for name in state.due:
             known[name].append(runs[name][len(known[name])])
@@ -238,3 +243,38 @@ def test_the_peak_of_an_order_is_always_found(rises: list[int], falls: list[int]
     assert {name for name, of in runs.items() if not of} == {
         name for name, left in state.left.items() if left.why is NoSpeed.NOT_NEEDED
     }
+
+
+def test_runs_of_an_earlier_campaign_count_in_an_order_too() -> None:
+    """Two peaks: the race by itself would never run the second one, but the folder has its runs."""
+    speeds = {"1": 80.0, "2": 150.0, "4": 60.0, "8": 59.0, "16": 101.0}
+    runs: Runs = {name: [math.log(speed)] * 3 for name, speed in speeds.items()}
+    state = race([*speeds], runs, orders=[[*speeds]])
+    assert state.due == () and state.racing == ("2",)
+    alone, _ = carried_out(speeds, orders=[[*speeds]])
+    assert alone.racing == ("16",)
+
+
+def test_the_last_experiment_gets_its_tries() -> None:
+    """The first one fails once, and all others that ran were too large. Larger ones are not asked at all."""
+    runs: Runs = {str(size): [] for size in (8, 16, 32, 64, 128)}
+    while (state := race([*runs], runs, orders=[[*runs]])).due:
+        for name in state.due:
+            is_first = name == "8" and not runs[name]
+            runs[name].append(FAILED if is_first else NO_MEMORY if int(name) >= 32 else math.log(int(name)))
+    assert state.racing == ("16",)
+    assert len(runs["8"]) > 1 and not runs["64"]
+    runs = {str(size): [] for size in (8, 16, 32, 64, 128)}
+    while (state := race([*runs], runs, orders=[[*runs]])).due:
+        for name in state.due:
+            runs[name].append(NO_MEMORY if int(name) >= 32 else FAILED)
+    assert not state.racing and state.left["64"].why is NoSpeed.NOT_NEEDED and len(runs["16"]) == 2
+
+
+@given(st.lists(st.floats(50, 150), min_size=4, max_size=9), st.integers(0, 99), st.integers(8, 40))
+@settings(deadline=None, max_examples=60)
+def test_an_experiment_in_the_race_at_its_end_has_run(some: list[float], seed: int, most: int) -> None:
+    speeds = {f"cell{at}": speed for at, speed in enumerate(some)}
+    state, runs = carried_out(speeds, noise=0.02, seed=seed, orders=[[*speeds]], most=most)
+    assert all(runs[name] for name in state.racing)
+    assert {*state.racing} | {*state.left} == {*speeds}

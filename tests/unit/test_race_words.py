@@ -15,7 +15,7 @@ from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_runs, orders
 from orchestrator.measure.intervals.race import NoSpeed, race
-from orchestrator.records import Device, Experiment
+from orchestrator.records import DataSpec, Device, Experiment
 
 A, B = (replace(BASE, id=f"s-{kind}-000000000000", arguments={"kind": kind}, repeats=3) for kind in "ab")
 
@@ -77,6 +77,16 @@ def test_an_order_has_experiments_that_differ_in_one_size_only() -> None:
     ]
     assert orders(group) == [["4-512-x", "8-512-x", "16-512-x"], ["8-512-y", "8-1024-y"]]
     assert orders([A, B]) == []
+    lengths = [
+        replace(
+            BASE,
+            id=length,
+            arguments={"max_seq_len": length},
+            data=DataSpec(source="builtin:synthetic", form="tokens", max_length=int(length)),
+        )
+        for length in ("64", "16", "32")
+    ]
+    assert orders(lengths) == [["16", "32", "64"]], "the length is a part of synthetic data"
 
 
 def test_an_experiment_of_an_order_that_did_not_run_says_why() -> None:

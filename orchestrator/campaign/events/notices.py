@@ -35,8 +35,9 @@ from orchestrator.results.due_runs import FAILURES
 
 FOLDER = "notices"
 LIMIT_S = 30.0
-# The log has at most this much of the output.
+# The log has about this much of the output. A little more is read, so that no secret is cut before it is masked.
 MOST_BYTES, _PIECE_BYTES = 2**20, 2**16
+_READ_BYTES = MOST_BYTES + _PIECE_BYTES
 ENDED, FAILED, BUDGET = "ended", "failed", "budget"
 
 
@@ -134,7 +135,7 @@ class Notices:
             said = _more(said, pipe)
         code = child.wait()
         try:
-            writing.place_once(log, redact(said.decode(errors="replace")))
+            writing.place_once(log, redact(said.decode(errors="replace"))[:MOST_BYTES])
         except OSError as error:
             self._problems.append(f"{log}: cannot be written: {reading.reason(error)}")
         how = f"ended with exit code {code}" if has_ended else f"was stopped after {self._limit_s:g} s"
@@ -171,10 +172,10 @@ def _said(end: IO[bytes], pipe: IO[bytes], *, limit_s: float) -> tuple[bytes, bo
 
 def _more(said: bytes, pipe: IO[bytes]) -> bytes:
     """Return the output with what the pipe still has. A process that could not be ended may hold it open, and is not waited for."""
-    while len(said) < MOST_BYTES and (data := pipe.read(_PIECE_BYTES)):
+    while len(said) < _READ_BYTES and (data := pipe.read(_PIECE_BYTES)):
         said = _cut(said, data)
     return said
 
 
 def _cut(said: bytes, data: bytes) -> bytes:
-    return (said + data)[:MOST_BYTES] if len(said) < MOST_BYTES else said
+    return (said + data)[:_READ_BYTES] if len(said) < _READ_BYTES else said

@@ -133,7 +133,7 @@ def orders(group: Sequence[Experiment]) -> list[list[str]]:
         for one in rest:
             if (value := whole_number(one.arguments.get(name))) is not None:
                 others = {other: text for other, text in one.arguments.items() if other != name}
-                same = replace(one, id="", arguments=others, global_batch=None, data_path=None)
+                same = replace(one, id="", arguments=others, global_batch=None, data_path=None, data=None)
                 alike.setdefault(repr(same), {})[value] = one.id
         found += [[ids[value] for value in sorted(ids)] for ids in alike.values() if len(ids) > 1]
         ordered = {one for ids in found for one in ids}

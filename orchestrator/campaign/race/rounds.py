@@ -13,7 +13,7 @@ from orchestrator.measure.intervals.race import NoSpeed
 from orchestrator.records import Experiment, Reason
 from orchestrator.results.store import Store
 
-_NOT_NEEDED = Reason(kind="not_needed", text="the race did not need it: another value is faster")
+_NOT_NEEDED = Reason(kind="not_needed", text="the race did not need it")
 # Carries out the runs of these experiments that are due.
 CarryOut = Callable[[Sequence[Experiment]], Summary]
 

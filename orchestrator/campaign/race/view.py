@@ -33,7 +33,7 @@ _NO_SPEED = {
     NoSpeed.FAILED: "it failed",
     NoSpeed.MISSING: "without a number",
     NoSpeed.IN_DOUBT: "each speed was in doubt",
-    NoSpeed.NOT_NEEDED: "another value is faster",
+    NoSpeed.NOT_NEEDED: "not run",
 }
 
 
@@ -277,7 +277,13 @@ def what_became(place: Place, name: str) -> str:
     """Return whether an experiment leads, is in the race, was dropped or not run, and why."""
     state = place.state
     if name in state.held or (name in state.left and state.left[name].why is NoSpeed.NOT_NEEDED):
-        return "not run yet" if state.due else f"not run: {_NO_SPEED[NoSpeed.NOT_NEEDED]}"
+        if state.due:
+            return "not run yet"
+        return (
+            "not run: the race ended before"
+            if place.leader is None or state.is_cut
+            else "not run: another value is faster"
+        )
     if name in state.left:
         return f"dropped in round {state.left[name].round}: {_why(state, name)}"
     if state.due:

@@ -17,18 +17,19 @@ def held_back(order: Sequence[str]) -> set[str]:
 
 
 def asked_next(
-    order: Sequence[str], held: Collection[str], speeds: Mapping[str, float], slower: Collection[str]
+    order: Sequence[str], held: Collection[str], speeds: Mapping[str, float], too_large: Collection[str]
 ) -> list[str]:
     """Return the experiments of `held` that the race needs now, in at most two places of the order.
 
-    `speeds` are the speeds that are known. `slower` are experiments without a speed that are surely no peak, such as those that
-    ran out of memory. All others tell nothing. If no speed is known in the end, the order tells nothing either: all are needed.
+    `speeds` are the speeds that are known. `too_large` are experiments that ran out of memory. All others without a speed tell
+    nothing. If no speed is known in the end, all are needed that are not too large.
     """
     known = [at for at, name in enumerate(order) if name in speeds]
     if not known:
-        return [name for name in order if name in held]
+        end = min((at for at, name in enumerate(order) if name in too_large), default=len(order))
+        return [name for name in order[:end] if name in held]
     peak = max(known, key=lambda at: speeds[order[at]])
-    marks = [at for at, name in enumerate(order) if at != peak and (name in speeds or name in slower)]
+    marks = [at for at, name in enumerate(order) if at != peak and (name in speeds or name in too_large)]
     low = max((at for at in marks if at < peak), default=-1)
     high = min((at for at in marks if at > peak), default=len(order))
     sides = (order[low + 1 : peak], order[peak + 1 : high])

@@ -46,10 +46,8 @@ class NoSpeed(StrEnum):
     NOT_NEEDED = "not needed"
 
 
-# What an experiment with a larger number does not do better, in an order of experiments.
-_CERTAIN = (NoSpeed.NO_MEMORY, NoSpeed.OVER_LIMIT)
 # The number of runs without a speed, for these reasons, after which an experiment leaves.
-_MOST = {**dict.fromkeys(_CERTAIN, 1), NoSpeed.FAILED: 2, NoSpeed.MISSING: 2, NoSpeed.IN_DOUBT: 3}
+_MOST = {NoSpeed.NO_MEMORY: 1, NoSpeed.OVER_LIMIT: 1, NoSpeed.FAILED: 2, NoSpeed.MISSING: 2, NoSpeed.IN_DOUBT: 3}
 
 # Experiment → the logarithms of the speeds of its runs in their order, or the reason why a run has none.
 Runs = Mapping[str, Sequence[float | NoSpeed]]
@@ -134,9 +132,31 @@ def race(
 
     Each of `orders` has experiments that differ in one number only, in its order. An experiment is in one of them at most. The
     race makes at most `most` runs (None: no limit), together with those that its winner needs to have `repeats` runs.
+
+    An experiment that no round needed may have runs of an earlier campaign. Then it takes part from the start.
     """
-    late = frozenset(slow) if len(set(slow)) < len(names) else frozenset()
     held = frozenset[str]().union(*map(held_back, orders))
+    while True:
+        state = _race(names, runs, held=held, slow=slow, orders=orders, repeats=repeats, most=most, rules=rules)
+        not_asked = state.held | {name for name, left in state.left.items() if left.why is NoSpeed.NOT_NEEDED}
+        earlier = {name for name in not_asked & held if runs.get(name)}
+        if not earlier:
+            return state
+        held -= earlier
+
+
+def _race(
+    names: Sequence[str],
+    runs: Runs,
+    *,
+    held: frozenset[str],
+    slow: Collection[str],
+    orders: Sequence[Sequence[str]],
+    repeats: int,
+    most: int | None,
+    rules: Rules,
+) -> Race:
+    late = frozenset(slow) if len(set(slow)) < len(names) else frozenset()
     racing, left = [name for name in names if name not in held], dict[str, Left]()
     values: dict[str, dict[int, float | NoSpeed]] = {name: {} for name in names}
     found: Standing | None = None
@@ -162,14 +182,19 @@ def race(
         if not more and _is_over(racing, known, found, rules, number=number):
             break
         racing += more
-    left |= {name: Left(round=number, why=NoSpeed.NOT_NEEDED) for name in names if name in held}
+    not_run = [name for name in names if name in held or (name in racing and not values[name])]
+    left |= {name: Left(round=number, why=NoSpeed.NOT_NEEDED) for name in not_run}
+    racing = [name for name in racing if name not in left]
     return Race(round=number, due=(), racing=_in_order(racing, found), left=left, standing=found, is_cut=is_cut)
 
 
 def _is_over(racing: Sequence[str], known: Sequence[str], found: Standing, rules: Rules, *, number: int) -> bool:
-    """Return whether one experiment is left, or none has a speed after two rounds, or all that are left are within the tie."""
+    """Return whether one experiment is left, or none has a speed after two rounds, or all that are left are within the tie.
+
+    The one that is left may not have its speed yet.
+    """
     if len(racing) < 2:
-        return True
+        return all(name in found.speeds for name in racing)
     if number == 1:
         return False
     leader = max(known, key=found.speeds.__getitem__, default=None)
@@ -182,8 +207,8 @@ def _asked_next(
     """Return the experiments of an order that join the race. None joins as long as another one of the order lacks its speed."""
     if any(name in racing and name not in found.speeds for name in order):
         return []
-    slower = {name for name in order if name in left and left[name].why in _CERTAIN}
-    return asked_next(order, held, found.speeds, slower)
+    too_large = {name for name in order if name in left and left[name].why is NoSpeed.NO_MEMORY}
+    return asked_next(order, held, found.speeds, too_large)
 
 
 def _runs_with(turn: Sequence[str], values: _Rounds, repeats: int) -> int:

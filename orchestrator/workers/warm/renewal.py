@@ -25,6 +25,7 @@ def renew(command: Sequence[str]) -> None:
     sys.orig_argv = list(command)
     for module in filter(None, map(sys.modules.get, _MULTIPROCESSING)):
         module.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
+        module.current_process().authkey = os.urandom(32)
     for name, setting, function in _OF_TORCH:
         config = sys.modules.get(name)
         decide = getattr(config, function, None)  # other versions of torch may have none

@@ -8,7 +8,6 @@ import importlib
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Optional
 
@@ -55,7 +54,6 @@ class Starter:
         self.signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         self.added: dict[str, str] = {}
         self.own: frozenset[int] = frozenset()
-        self.began_ns = time.time_ns()
         self.refusal = self.prepare()
         self.imported = dict(imported_files())
 
@@ -87,10 +85,10 @@ class Starter:
         return threads_in_the_way()
 
     def changed(self) -> Optional[str]:
-        """Return the reason if the file of a module was changed after the imports began: a cold run would execute the new one."""
+        """Return the reason if the file of a module was changed after the imports: a cold run would execute the new one."""
         for path, (module, *known) in self.imported.items():
             found = written(path)
-            if found != known or found[0] > self.began_ns:
+            if found != known:
                 return f"the package {module} has changed since the warm starter imported it"
         return None
 
