@@ -98,12 +98,20 @@ def raised_by(error: BaseException) -> str | None:
         if alike:
             modules = {name for name, _, _ in called}
             plug = next((plug for module, plug in alike if module in modules), alike[0][1])
-            what = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:_LONGEST]
+            what = " ".join(f"{type(error).__name__}: {_text(error)}".split()).removesuffix(":")[:_LONGEST]
             place = f"{frame.f_code.co_filename}:{line}"
             return (
                 f"{place}: {plug}, which is not part of Tunebench, raised {what}; correct it there, or use another plug"
             )
     return None
+
+
+def _text(error: BaseException) -> str:
+    """Return the text of an error. The code of a plug may define an error that has none."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def _plugs_by_module() -> Iterator[tuple[str, str]]:

@@ -137,6 +137,9 @@ def _carried_out(words: list[str], stopped_by: list[int] | None) -> int:
         code = _mistake_of_plug(error) or _refused_file(error)
     except Exception as error:  # a library may make an error of the interruption
         code = INTERRUPTED if stopped_by else _mistake_of_plug(error) or _usage_error(error)
+    except BaseException as error:  # a plug may call sys.exit, or raise anything
+        if not (code := _mistake_of_plug(error)):
+            raise
     if code == INTERRUPTED:
         without = " without --move-aside" if "--move-aside" in words else ""
         resume = f" Finished runs are kept. To resume, repeat the command{without}."
@@ -156,7 +159,7 @@ def _mistake(text: str) -> int:
     return 2
 
 
-def _mistake_of_plug(error: Exception) -> int:
+def _mistake_of_plug(error: BaseException) -> int:
     """Report an error that the code of another package's plug raised. Return 0 if no such code did."""
     sentence = raised_by(error)
     return _mistake(sentence) if sentence else 0

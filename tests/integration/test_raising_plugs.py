@@ -19,6 +19,10 @@ class Plug(Trainer):
     def variables(self):
         return {"A": os.environ["MISSING"]} if os.environ["WHERE"] == "variables" else {}
     def problem(self, experiment):
+        if os.environ["WHERE"] == "exit":
+            raise SystemExit(0)
+        if os.environ["WHERE"] == "wordless":
+            raise recipes.Wordless
         return recipes.read() if os.environ["WHERE"] == "problem" else None
     def command(self, experiment, run_dir):
         return [experiment.arguments["recipe"]] if os.environ["WHERE"] == "command" else ["-c", "0"]
@@ -28,6 +32,9 @@ class Plug(Trainer):
 RECIPES = """
 def read():
     open("/no/such/recipe")
+class Wordless(BaseException):
+    def __str__(self):
+        raise ValueError(os.environ["MY_TOKEN"])
 """
 
 
@@ -54,8 +61,10 @@ def folder(tmp_path: Path) -> Path:
             "problem",
             "recipes.py:3: the trainer 'mine', which is not part of Tunebench, raised FileNotFoundError: [Errno 2] No such file",
         ),
+        ("exit", "trainer.py:14: the trainer 'mine', which is not part of Tunebench, raised SystemExit: 0"),
+        ("wordless", "trainer.py:16: the trainer 'mine', which is not part of Tunebench, raised Wordless;"),
         ("variables", "trainer.py:11: the trainer 'mine', which is not part of Tunebench, raised KeyError: 'MISSING'"),
-        ("command", "trainer.py:15: the trainer 'mine', which is not part of Tunebench, raised KeyError: 'recipe'"),
+        ("command", "trainer.py:19: the trainer 'mine', which is not part of Tunebench, raised KeyError: 'recipe'"),
     ],
 )
 def test_a_plan_names_the_plug_its_line_and_the_error(folder: Path, where: str, said: str) -> None:
