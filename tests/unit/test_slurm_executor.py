@@ -14,7 +14,7 @@ from factories.results import BASE, record_of
 
 from orchestrator.campaign.cancel import End, cancel
 from orchestrator.campaign.status.cluster_queue import ClusterQueue
-from orchestrator.errors import LaunchError
+from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.executors.slurm import executor
 from orchestrator.executors.slurm.batches import FOLDER, BatchFolder, Mark, batch_folders, new_batch
 from orchestrator.executors.slurm.cluster.refusals import refusal
@@ -247,7 +247,8 @@ def test_a_submission_that_slurm_did_not_confirm_is_said(store: Store, fake: Fak
         'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1',
     )
     on_slurm = SlurmExecutor(SITE, say=said.append)
-    on_slurm.submit([run(store)])
+    with pytest.raises(NoAnswer, match="Slurm has not confirmed 1 submission, so some runs may not be in its queue; "):
+        on_slurm.submit([run(store)])
     assert len(said) == 1 and said[0].startswith("Slurm did not say whether it took 1 allocation (")
     assert on_slurm.goes_on(store.root).startswith("Slurm has not confirmed 1 submission. ")
 

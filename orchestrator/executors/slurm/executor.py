@@ -85,10 +85,18 @@ class SlurmExecutor:
                 time.sleep(_LOOK_AGAIN_S)
 
     def submit(self, jobs: Sequence[Job]) -> tuple[int, int]:
-        """Submit as many of the jobs as the site's limits allow now. Return two numbers: the submitted jobs and the others."""
+        """Submit as many of the jobs as the site's limits allow now. Return two numbers: the submitted jobs and the others.
+
+        Raise NoAnswer if Slurm did not confirm a submission.
+        """
         campaign = _Campaign(jobs, self)
         while campaign.feed():
             pass
+        if jobs and (unknown := unconfirmed(jobs[0].folder.results)):
+            raise NoAnswer(
+                f"Slurm has not confirmed {counted(unknown, 'submission')}, so some runs may not be in its queue; the same "
+                "command without --submit-only finds out, and waits for the runs"
+            )
         return len(jobs) - len(campaign.waiting), len(campaign.waiting)
 
     def holds(self, claim: Claim) -> bool:
@@ -97,12 +105,11 @@ class SlurmExecutor:
 
     def goes_on(self, results: Path) -> str:
         """Return a sentence about the submitted jobs of a results folder, for a user who has interrupted the campaign."""
-        alive = [folder for folder in batch_folders(results) if not is_over(folder)]
-        if unknown := sum(not folder.submitted() for folder in alive):
+        if unknown := unconfirmed(results):
             return (
                 f"Slurm has not confirmed {counted(unknown, 'submission')}. The same command looks for the jobs again."
             )
-        if not alive:
+        if all(map(is_over, batch_folders(results))):
             return "No job of this campaign is in Slurm's queue."
         how = f"To wait for them, repeat the command; to end them: tunebench cancel {shlex.quote(str(results))}"
         return f"Submitted jobs go on. {how}"
@@ -119,6 +126,11 @@ class SlurmExecutor:
         deadline = time.monotonic() + _GOODBYE_S
         while time.monotonic() < deadline and any(claims.state(job.run_dir) is JobState.RUNNING for job in jobs):
             time.sleep(_LOOK_AGAIN_S)
+
+
+def unconfirmed(results: Path) -> int:
+    """Return how many submissions of a results folder have no number from Slurm: their jobs may be in the queue, or not."""
+    return sum(not is_over(folder) and not folder.submitted() for folder in batch_folders(results))
 
 
 class _Campaign:
