@@ -278,3 +278,11 @@ def test_an_experiment_in_the_race_at_its_end_has_run(some: list[float], seed: i
     state, runs = carried_out(speeds, noise=0.02, seed=seed, orders=[[*speeds]], most=most)
     assert all(runs[name] for name in state.racing)
     assert {*state.racing} | {*state.left} == {*speeds}
+
+
+def test_an_experiment_that_fails_twice_leaves_although_it_is_the_fastest() -> None:
+    runs: Runs = {"a": [4.61, FAILED, FAILED], "b": [4.6, 4.6, 4.6], "c": [4.59, IN_DOUBT, IN_DOUBT, IN_DOUBT]}
+    while (state := race([*runs], runs)).due:
+        for name in state.due:
+            runs[name].append({"a": 4.61, "b": 4.6, "c": 4.59}[name])
+    assert state.left["a"].why is FAILED and state.racing[0] == "b" and "c" not in state.left

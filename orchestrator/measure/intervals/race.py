@@ -262,11 +262,13 @@ def _turn(number: int, racing: Sequence[str], late: frozenset[str], values: _Rou
 
 
 def _no_speed(rounds: Mapping[int, float | NoSpeed]) -> NoSpeed | None:
-    """Return why an experiment leaves without a speed: the first reason that was met often enough. Return None if it stays."""
+    """Return why an experiment leaves: the first reason that was met often enough. Return None if it stays.
+
+    Runs in doubt matter only as long as no run has a speed. An experiment that fails again and again leaves, although it has one.
+    """
     reasons = [value for value in rounds.values() if isinstance(value, NoSpeed)]
-    certain = next((why for why in reasons if _MOST[why] == 1), None)
-    if certain or len(reasons) < len(rounds):
-        return certain
+    if len(reasons) < len(rounds):
+        reasons = [why for why in reasons if why is not NoSpeed.IN_DOUBT]
     return next((why for why in reasons if reasons.count(why) >= _MOST[why]), None)
 
 
