@@ -54,6 +54,7 @@ from orchestrator.records import (
     RunFolder,
     RunRecord,
     Status,
+    dump,
     load,
 )
 from orchestrator.results import allocation_end, claims
@@ -124,8 +125,9 @@ def _record_in(folder: RunFolder) -> RunRecord:
 
 def _write(folder: RunFolder, record: RunRecord) -> None:
     try:
+        load(RunRecord, dump(record))  # a number of a plug or of a worker's file may have a type that no one could read
         write_record(folder.path, record, reserved=folder.kept_record)
-    except (ValueError, TypeError) as error:  # a value cannot be written as JSON, and every run must end in a record
+    except (ValueError, TypeError) as error:  # every run must end in a record
         cause = f"its record could not be written: {error}"
         bare = replace(record, status=Status.FAILED, kind="unknown", cause=redact(cause), tail=None, warnings=())
         bare = replace(bare, measurements=(), settings={}, provenance={}, ranks=(), devices=(), benchmarks=())
@@ -185,7 +187,7 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         provenance={
             **_facts(experiment, folder, gpus),
             **evidence.more_facts,
-            "worker_versions": dict(findings.first.get("versions") or {}),
+            "worker_versions": versions if isinstance(versions := findings.first.get("versions"), dict) else {},
         },
         warnings=evidence.warnings,
         beside=beside,

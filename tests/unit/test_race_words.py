@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.campaign.race import view
-from orchestrator.campaign.race.aim import Aim
+from orchestrator.campaign.race.aim import Aim, refuse_unmeasured
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_runs, orders
+from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.race import NoSpeed, race
 from orchestrator.records import DataSpec, Device, Experiment
 
@@ -137,7 +138,7 @@ def test_what_is_over_a_limit_is_found_by_the_worst_monitor() -> None:
 
 
 def test_a_limit_of_the_loss_is_for_the_mean_of_the_runs_so_far() -> None:
-    """Later runs of others change no decision about a run, so a race that goes on decides again as before."""
+    """Each run is compared with the lowest mean after as many runs."""
     losses = {"a": [1.0, 1.04, 0.99], "b": [1.005, 1.05], "c": [1.04]}
     records = {name: [ended(A, 1, train_loss=loss) for loss in of_one] for name, of_one in losses.items()}
     assert {*Aim(loss=0.01).exceeded(records)} == {("c", 0)}, (
@@ -180,3 +181,12 @@ def test_a_race_without_a_winner_says_so() -> None:
     failed = place({kind: [NoSpeed.FAILED, NoSpeed.FAILED] for kind in "ab"})
     (text,) = view.answers([failed], Objective.ENERGY)
     assert text.endswith("no winner; the table says why each experiment was dropped.")
+
+
+def test_a_limit_of_memory_is_refused_on_cpus() -> None:
+    training = replace(BASE, trainer="huggingface", device=Device.CPU, monitors=("huggingface",))
+    with pytest.raises(
+        SelectionError, match="uses no GPU, so its memory per device is not measured; leave the limit out"
+    ):
+        refuse_unmeasured(Aim(memory_bytes=1e9), [training])
+    refuse_unmeasured(Aim(memory_bytes=1e9), [replace(training, device=Device.CUDA)])

@@ -102,6 +102,11 @@ def refuse_unmeasured(aim: Aim, experiments: Sequence[Experiment]) -> None:
     """Raise SelectionError if no monitor of an experiment measures what decides the race."""
     trainings = [one for one in experiments if isinstance(TRAINERS.get(one.trainer), InstrumentedTrainer)]
     for one in trainings if aim.memory_bytes is not None else ():
+        if one.device is Device.CPU:
+            raise SelectionError(
+                f"--limit memory: scenario {one.scenario!r} uses no GPU, so its memory per device is not measured; leave the limit "
+                "out, or choose the others with --scenario"
+            )
         if not one.monitors:
             raise SelectionError(
                 f"--limit memory: nothing measures the memory of scenario {one.scenario!r}; add --memory huggingface"

@@ -242,9 +242,8 @@ def in_words(place: Place) -> str:
     if state.due:
         return f"the race is not over; {counted(place.runs, 'run')} so far, and the same command goes on"
     not_run = sum(left.why is NoSpeed.NOT_NEEDED for left in state.left.values())
-    dropped = f"{len(state.left) - not_run} of {len(place.experiments)} dropped" + (
-        f", {not_run} not run" if not_run else ""
-    )
+    others = f", {not_run} not run" if not_run else ""
+    dropped = f"{len(state.left) - not_run} of {len(place.experiments)} dropped{others}"
     why = "; it ended because that grid has as many runs" if state.is_cut else ""
     return f"{dropped}; {_spent(place)}{why}"
 
@@ -252,8 +251,7 @@ def in_words(place: Place) -> str:
 def _spent(place: Place) -> str:
     """Return what the race took, and what the full grid would take, by the mean time of each experiment's runs.
 
-    The grid's time is not named if an experiment has no run. Earlier runs in the folder may be more than the grid has: then the
-    grid is not named.
+    The grid's time is left out if an experiment has no run, and the grid if it has fewer runs than the folder.
     """
     took, most = place.took_s, most_runs(place.experiments)
     is_timed = all(took.get(name) for name, records in place.records.items() if records)

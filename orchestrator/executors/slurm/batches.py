@@ -15,7 +15,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -184,3 +184,18 @@ def _campaign(results: Path) -> str:
     """Return a short name that no other results folder has, also not a copy of this folder in another place."""
     created = Store(results).suite().get("created")
     return hashlib.sha256(json.dumps([str(results), created]).encode()).hexdigest()[:8]
+
+
+def is_done(marks: Mapping[int, set[Mark]]) -> bool:
+    return bool(marks) and Mark.DONE in marks[max(marks)]
+
+
+def is_over(folder: BatchFolder) -> bool:
+    """Return whether every element of a batch has marked its end. A damaged batch is over."""
+    batch, marks = folder.batch(), folder.marks()
+    return batch is None or all(is_done(marks.get(number, {})) for number in range(len(batch.elements)))
+
+
+def unconfirmed(results: Path) -> int:
+    """Return how many submissions of a results folder have no number from Slurm: their jobs may be in the queue, or not."""
+    return sum(not is_over(folder) and not folder.submitted() for folder in batch_folders(results))

@@ -18,7 +18,15 @@ from pathlib import Path
 from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.executors.local import TUNEBENCH
 from orchestrator.executors.slurm import client
-from orchestrator.executors.slurm.batches import BatchFolder, batch_folders, new_batch, run_name
+from orchestrator.executors.slurm.batches import (
+    BatchFolder,
+    batch_folders,
+    is_done,
+    is_over,
+    new_batch,
+    run_name,
+    unconfirmed,
+)
 from orchestrator.executors.slurm.cluster.refusals import refusal, refuse_secrets
 from orchestrator.executors.slurm.judging import Word
 from orchestrator.executors.slurm.script import batch_script
@@ -28,8 +36,6 @@ from orchestrator.executors.slurm.watched import (
     Queue,
     Watched,
     claimed_by,
-    is_done,
-    is_over,
     look,
     marks_of,
     places,
@@ -126,11 +132,6 @@ class SlurmExecutor:
         deadline = time.monotonic() + _GOODBYE_S
         while time.monotonic() < deadline and any(claims.state(job.run_dir) is JobState.RUNNING for job in jobs):
             time.sleep(_LOOK_AGAIN_S)
-
-
-def unconfirmed(results: Path) -> int:
-    """Return how many submissions of a results folder have no number from Slurm: their jobs may be in the queue, or not."""
-    return sum(not is_over(folder) and not folder.submitted() for folder in batch_folders(results))
 
 
 class _Campaign:

@@ -288,17 +288,7 @@ def claimed_by(job: Job, folders: Mapping[BatchFolder, Batch]) -> Watched | None
     return Watched(folder=folder, name=name, number=number, job_id=job_id, since=claim.claimed_at, begun=True)
 
 
-def is_done(marks: Mapping[int, set[Mark]]) -> bool:
-    return bool(marks) and Mark.DONE in marks[max(marks)]
-
-
 def watched_element(folder: BatchFolder, number: int, batch: Batch) -> Watched:
     submitted = folder.submitted()
     job_id, since = (submitted.job_id, submitted.at) if submitted else (None, batch.created_at)
     return Watched(folder=folder, name=batch.name, number=number, job_id=job_id, since=since)
-
-
-def is_over(folder: BatchFolder) -> bool:
-    """Return whether every element of a batch has marked its end. A damaged batch is over."""
-    batch, marks = folder.batch(), folder.marks()
-    return batch is None or all(is_done(marks.get(number, {})) for number in range(len(batch.elements)))

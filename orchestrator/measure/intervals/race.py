@@ -10,7 +10,7 @@ The rules:
   runs is pooled over all experiments, together with what is known beforehand. No experiment leaves because of its rank.
 - The race ends if one experiment is left, or if all that are left are within 2 % of the leader, also at the ends of the intervals.
 - Of experiments that differ in one ordered number only, some run first, and others only where the peak may be (`ordered.py`). The
-  race does not end before they have run. An experiment that the peak does not need leaves without a run.
+  race does not end before these have run. All others leave without a run.
 - Experiments with slow starts, such as those that compile, join in the second round, and run in every second round.
 - A run without a speed that counts decides nothing (`NoSpeed`). Some reasons are certain: the experiment leaves at once. A failure
   may be chance, so it must happen twice. A run in doubt, for example because the host was busy, may happen three times.
@@ -182,8 +182,7 @@ def _race(
         if not more and _is_over(racing, known, found, rules, number=number):
             break
         racing += more
-    not_run = [name for name in names if name in held or (name in racing and not values[name])]
-    left |= {name: Left(round=number, why=NoSpeed.NOT_NEEDED) for name in not_run}
+    left |= {name: Left(round=number, why=NoSpeed.NOT_NEEDED) for name in {*held, *racing} if not values[name]}
     racing = [name for name in racing if name not in left]
     return Race(round=number, due=(), racing=_in_order(racing, found), left=left, standing=found, is_cut=is_cut)
 

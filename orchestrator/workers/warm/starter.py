@@ -124,7 +124,7 @@ def imported_files() -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 def written(path: str) -> list[int]:
-    """Return when a file was written, in ns since the epoch, and its size. Return [] if there is no such file."""
+    """Return two numbers: when a file was written (ns since the epoch), and its size in bytes. Return [] for a missing file."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -236,7 +236,7 @@ def _columns(file: Path, names: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _cells(file: Path) -> Iterator[dict[str, Value]]:
-    """Yield the cells of each row that are not missing. A row whose repeat or attempt is not a number is left out, as not a run."""
+    """Yield the cells of each run that are not missing. Rows whose repeat or attempt is not a number are left out."""
     from pyarrow import parquet
 
     with _opened(file) as opened:
