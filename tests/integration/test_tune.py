@@ -269,9 +269,9 @@ def test_a_wrong_limit_is_refused(tmp_path: Path, limit: str, said: str) -> None
     assert refused.code == 2 and said in refused.err and not refused.results.exists()
 
 
-def test_a_limit_of_memory_needs_a_monitor(tmp_path: Path) -> None:
+def test_a_limit_of_memory_on_a_cpu_is_refused_before_any_run(tmp_path: Path) -> None:
     refused = tunebench(tmp_path, "tune", "--limit", "memory=2GiB", "--results", "results")
-    assert refused.code == 2 and "add --memory huggingface" in refused.err
+    assert refused.code == 2 and "'quickstart' uses no GPU" in refused.err and not refused.results.exists()
 
 
 def test_a_plan_says_what_a_race_costs_at_most(tuned: Campaign) -> None:

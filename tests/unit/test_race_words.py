@@ -183,10 +183,13 @@ def test_a_race_without_a_winner_says_so() -> None:
     assert text.endswith("no winner; the table says why each experiment was dropped.")
 
 
-def test_a_limit_of_memory_is_refused_on_cpus() -> None:
+def test_a_limit_of_memory_needs_a_gpu_and_a_monitor() -> None:
     training = replace(BASE, trainer="huggingface", device=Device.CPU, monitors=("huggingface",))
     with pytest.raises(
         SelectionError, match="uses no GPU, so its memory per device is not measured; leave the limit out"
     ):
         refuse_unmeasured(Aim(memory_bytes=1e9), [training])
-    refuse_unmeasured(Aim(memory_bytes=1e9), [replace(training, device=Device.CUDA)])
+    on_gpu = replace(training, device=Device.CUDA)
+    refuse_unmeasured(Aim(memory_bytes=1e9), [on_gpu])
+    with pytest.raises(SelectionError, match="nothing measures the memory of scenario .*; add --memory huggingface"):
+        refuse_unmeasured(Aim(memory_bytes=1e9), [replace(on_gpu, monitors=())])
