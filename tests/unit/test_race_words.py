@@ -191,5 +191,5 @@ def test_a_limit_of_memory_needs_a_gpu_and_a_monitor() -> None:
         refuse_unmeasured(Aim(memory_bytes=1e9), [training])
     on_gpu = replace(training, device=Device.CUDA)
     refuse_unmeasured(Aim(memory_bytes=1e9), [on_gpu])
-    with pytest.raises(SelectionError, match="nothing measures the memory of scenario .*; add --memory huggingface"):
+    with pytest.raises(SelectionError, match=r"nothing measures the memory of scenario .*; add --memory huggingface"):
         refuse_unmeasured(Aim(memory_bytes=1e9), [replace(on_gpu, monitors=())])
