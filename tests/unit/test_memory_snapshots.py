@@ -100,6 +100,22 @@ def test_what_holds_the_peak_adds_up_to_it(
     assert found.peak_bytes == max(sums) == sum(held.bytes for held in found.held.values())
 
 
+def one_list_of_4_to_the_40() -> list[Any]:
+    found: list[Any] = []
+    for _ in range(40):
+        found = [found] * 4
+    return found
+
+
+ODD_EVENTS: list[dict[str, Any]] = [
+    *({"action": "alloc", "addr": 1, "size": size, "frames": []} for size in (10**5000, 1e300, -100, "5", None)),
+    *(
+        {"action": "alloc", "addr": 1, "size": 100, "frames": [{"filename": name, "line": line, "name": "f"}]}
+        for name, line in ((one_list_of_4_to_the_40(), 3), ("/a.py", one_list_of_4_to_the_40()), (5, 5))
+    ),
+]
+
+
 class Code:
     """A pickle of this runs a command when it is read."""
 
@@ -126,6 +142,7 @@ def test_the_code_in_a_pickle_does_not_run(tmp_path: Path) -> None:
         pickle.dumps([]),
         pickle.dumps({"segments": [], "device_traces": []}),
         pickle.dumps({"segments": 3}),
+        *(pickle.dumps({"segments": [], "device_traces": [[event]]}) for event in ODD_EVENTS),
     ],
 )
 def test_another_file_is_refused_with_a_sentence(tmp_path: Path, content: bytes) -> None:

@@ -21,11 +21,13 @@ from typing import Any, NamedTuple
 
 from orchestrator.errors import SelectionError
 from orchestrator.files import reading
+from orchestrator.files.printable_text import one_line
 
 MOST_BYTES = 1024 * reading.MIB
 BEFORE, WITHOUT_LINES = "before the first profiled step", "the backward pass, and other code without lines of Python"
 _TORCH = re.compile(r"-packages/torch/(?!optim/)|tunebench-instrument\.py$")
-_LAST_PARTS = 3
+_LAST_PARTS, _LONGEST_NAME = 3, 200
+_NO_GPU_HAS = 2**50
 
 
 class Held(NamedTuple):
@@ -66,7 +68,7 @@ def read(path: Path) -> Memory:
         raise SelectionError(f"{path}: there is no such file; name a snapshot, or a folder with one") from None
     except Exception as error:  # a pickle may raise anything
         raise SelectionError(
-            f"{path}: this is not a history of a GPU's memory ({type(error).__name__}: {error}); profile again"
+            f"{path}: this is not a history of a GPU's memory ({type(error).__name__}: {one_line(str(error))}); profile again"
         ) from None
 
 
@@ -92,11 +94,18 @@ class _Limited:
 def _blocks(segments: Sequence[Mapping[str, Any]], device: int) -> Iterator[tuple[int, int]]:
     """Yield the address and the size of each block that is in use at the end."""
     for segment in segments:
-        address = int(segment["address"])
+        address = segment["address"]
         for block in segment["blocks"] if segment.get("device", device) == device else ():
             if block["state"] == "active_allocated":
-                yield int(block.get("address", address)), int(block.get("requested_size", block["size"]))
-            address += int(block["size"])
+                yield block.get("address", address), _size(block.get("requested_size", block["size"]))
+            address += _size(block["size"])
+
+
+def _size(number: Any) -> int:
+    """Return a number of bytes. Raise ValueError if it is not one that a GPU can have."""
+    if not isinstance(number, int) or not 0 <= number < _NO_GPU_HAS:
+        raise ValueError("it has a block whose size is not a number of bytes")
+    return number
 
 
 def _peak(events: Sequence[Mapping[str, Any]], last: Sequence[tuple[int, int]]) -> Memory:
@@ -107,8 +116,8 @@ def _peak(events: Sequence[Mapping[str, Any]], last: Sequence[tuple[int, int]]) 
     live = {address: block.size for address, block in first.items()}
     for number, event in enumerate(events, 1):
         if event["action"] == "alloc":
-            live[event["addr"]] = int(event["size"])
-            total += int(event["size"])
+            live[event["addr"]] = _size(event["size"])
+            total += _size(event["size"])
         elif event["action"] == "free_requested":
             total -= live.pop(event["addr"], 0)
         if total > largest:
@@ -125,7 +134,7 @@ def _at_first(events: Sequence[Mapping[str, Any]], last: Sequence[tuple[int, int
         if event["action"] == "alloc":
             asked.add(address)
         elif event["action"] == "free_requested" and address not in asked and address not in found:
-            found[address] = _Block(int(event["size"]), BEFORE)
+            found[address] = _Block(_size(event["size"]), BEFORE)
     return {**{address: _Block(size, BEFORE) for address, size in last if address not in asked}, **found}
 
 
@@ -133,7 +142,7 @@ def _held(first: Mapping[int, _Block], events: Sequence[Mapping[str, Any]]) -> d
     live = dict(first)
     for event in events:
         if event["action"] == "alloc":
-            live[event["addr"]] = _Block(int(event["size"]), _place(event.get("frames") or ()))
+            live[event["addr"]] = _Block(_size(event["size"]), _place(event.get("frames") or ()))
         elif event["action"] == "free_requested":
             live.pop(event["addr"], None)
     sizes: Counter[str] = Counter()
@@ -146,9 +155,9 @@ def _held(first: Mapping[int, _Block], events: Sequence[Mapping[str, Any]]) -> d
 
 def _place(frames: Sequence[Mapping[str, Any]]) -> str:
     """Return the file, the line and the function of the innermost frame that is not torch's."""
-    python = [frame for frame in frames if str(frame["filename"]).endswith(".py")]
+    python = [(frame["filename"], frame) for frame in frames if frame["filename"].endswith(".py")]
     if not python:
         return WITHOUT_LINES
-    own = [one for one in python if not _TORCH.search(str(one["filename"]))]
-    frame = (own or python)[0]
-    return f"{'/'.join(Path(str(frame['filename'])).parts[-_LAST_PARTS:])}:{frame['line']} {frame['name']}"
+    own = [one for one in python if not _TORCH.search(one[0])]
+    file, frame = (own or python)[0]
+    return f"{'/'.join(Path(file).parts[-_LAST_PARTS:])}:{frame['line']:d} {frame['name'][:_LONGEST_NAME]}"
