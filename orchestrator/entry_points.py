@@ -4,18 +4,21 @@ A plug is either built in, or another package installs it under an entry-point g
 program looks for a name that no built-in plug has. If a plug fails to load, its name is reported and the program continues. An
 installed plug cannot take the name of a built-in plug.
 
-`raised_by` names an installed plug whose code raised an error.
+An installed plug is checked: its attributes when it is loaded, and the answers of its methods when they are asked. They must have
+the types that the interface says. `raised_by` names an installed plug whose code raised an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from functools import cache, wraps
+from inspect import getattr_static, isfunction
 from traceback import walk_tb
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 
 from orchestrator.errors import SelectionError, suggestion
+from orchestrator.files.printable_text import quoted
 
 P = TypeVar("P")
 GROUPS = {"tunebench.trainers": "trainer", "tunebench.monitors": "monitor", "tunebench.executors": "executor"}
@@ -76,13 +79,70 @@ def _installed(group: str, kind: type, ours: Iterable[str]) -> tuple[Mapping[str
         ) as error:  # code of another package may raise anything, and Tunebench continues without the plug
             problems.append(f"The {noun} '{point.name}' ({point.value}) could not be loaded: {error!r}.")
             continue
-        if isinstance(plug, kind):
-            plugs[point.name] = plug
-        else:
+        if not isinstance(plug, kind):
             problems.append(
                 f"The {noun} '{point.name}' ({point.value}) is not a {kind.__name__}: see docs/add-a-plug.md."
             )
+        elif wrong := _check(plug, kind, f"the {noun} {point.name!r}"):
+            problems.append(f"The {noun} '{point.name}' ({point.value}) could not be loaded: {wrong}.")
+        else:
+            plugs[point.name] = plug
     return plugs, tuple(problems)
+
+
+class WrongAnswer(TypeError):
+    """An installed plug gave an answer that its interface does not allow. The text is a sentence for people."""
+
+
+def _check(plug: Any, kind: type, name: str) -> str | None:
+    """Check an installed plug by the annotations of its interface. Return which attribute has a wrong type, if any.
+
+    Each method is replaced by one that raises WrongAnswer for an answer of a wrong type. Sequences are not checked, since any
+    iterable will do, and their readers look at each item.
+    """
+    for attribute, hint in get_type_hints(kind).items():
+        if hasattr(type(plug), attribute) and not isinstance(getattr_static(plug, attribute), property):
+            try:
+                object.__setattr__(plug, attribute, _as_type(hint, getattr(plug, attribute), attribute))
+            except ValueError as error:
+                return str(error)
+    for method, function in vars(kind).items():
+        hint = get_type_hints(function).get("return") if isfunction(function) else None
+        if not method.startswith("_") and hint is not None and get_origin(hint) not in (Sequence, Iterator):
+            own = getattr(plug, method)
+            object.__setattr__(plug, method, _checked(own, hint, f"{name}, which is not part of Tunebench: {method}"))
+    return None
+
+
+def _checked(method: Callable[..., Any], hint: Any, name: str) -> Callable[..., Any]:
+    @wraps(method)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        answer = method(*args, **kwargs)
+        try:
+            return _as_type(hint, answer, "its answer")
+        except ValueError as error:
+            raise WrongAnswer(f"{name} is wrong: {error}; correct it there, or use another plug") from None
+
+    return checked
+
+
+def _as_type(hint: Any, value: Any, name: str) -> Any:
+    """Return the value as the type of a hint. Raise ValueError with the place of the first part that has another type."""
+    from pydantic import ValidationError
+
+    try:
+        return _adapter(hint).validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, (name, *first["loc"])))
+        raise ValueError(f"{place} is {quoted(first['input'])}: {first['msg']}") from None
+
+
+@cache
+def _adapter(hint: Any) -> Any:
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(hint, config=None if is_dataclass(hint) else ConfigDict(arbitrary_types_allowed=True))
 
 
 def raised_by(error: BaseException) -> str | None:
@@ -90,6 +150,8 @@ def raised_by(error: BaseException) -> str | None:
 
     Return None if no plug was called. A plug's code is its package, because a plug may use other modules of its package.
     """
+    if isinstance(error, WrongAnswer):
+        return str(error)
     plugs = [*_plugs_by_module()]
     called = [(frame.f_globals.get("__name__", ""), frame, line) for frame, line in walk_tb(error.__traceback__)]
     for name, frame, line in reversed(called):

@@ -22,8 +22,8 @@ WORKERS = PACKAGE / "workers"
 ROOMS = [
     *(
         "errors",
-        "entry_points",
         "files",
+        "entry_points",
         "records",
         "machine",
         "measure",

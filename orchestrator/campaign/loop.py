@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from orchestrator.campaign.status.budget import Spending
 from orchestrator.errors import ResultsError, remedy
-from orchestrator.executors import AttachingExecutor, Executor
+from orchestrator.executors import AttachingExecutor, Executor, ends
 from orchestrator.files.printable_text import counted
 from orchestrator.machine.process_identity import noted
 from orchestrator.machine.process_tree import Ended, end_tree
@@ -172,7 +172,7 @@ def _hand_over(due: Sequence[Job], store: Store, executor: Executor, tell: OnEve
     """Run the due jobs. Return False if `fail_fast` ended the benchmark at the first run that failed."""
     told: set[Job] = set()
     failed: RunRecord | None = None
-    with closing(executor.run(due)) as ended:  # type: ignore[type-var]
+    with closing(ends(executor, due)) as ended:
         for job, state in ended:
             told.add(job)
             run = store.run(job)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from orchestrator.entry_points import Registry
-from orchestrator.executors.executor import AttachingExecutor, Executor
+from orchestrator.executors.executor import AttachingExecutor, Executor, ends
 from orchestrator.executors.fake import FakeExecutor
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm.executor import SlurmExecutor
@@ -25,6 +25,7 @@ __all__ = [
     "FakeExecutor",
     "LocalExecutor",
     "SlurmExecutor",
+    "ends",
     "get",
 ]
 

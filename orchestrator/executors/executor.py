@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, nullcontext
 from typing import Protocol, runtime_checkable
 
+from orchestrator.entry_points import WrongAnswer
+from orchestrator.files.printable_text import quoted
 from orchestrator.records import Job, JobState
 from orchestrator.results.claims import Claim
 
@@ -20,6 +23,22 @@ class Executor(Protocol):
         its present state.
         """
         ...
+
+
+def ends(executor: Executor, jobs: Sequence[Job]) -> Generator[tuple[Job, JobState]]:
+    """Run the jobs and yield each with its state, as the executor does. If this generator is closed, so is the executor's.
+
+    Raise WrongAnswer if the executor of another package yields anything else.
+    """
+    ended = executor.run(jobs)
+    whose = f"the executor {type(executor).__module__}.{type(executor).__qualname__}: run"
+    if not isinstance(ended, Iterator):
+        raise WrongAnswer(f"{whose} returned {quoted(ended)}, and not an iterator; make it a generator")
+    with closing(ended) if isinstance(ended, Generator) else nullcontext():
+        for one in ended:
+            if not (isinstance(one, tuple) and [*map(type, one)] == [Job, JobState]):
+                raise WrongAnswer(f"{whose} yielded {quoted(one)}, and not a job with its state; correct it there")
+            yield one
 
 
 @runtime_checkable

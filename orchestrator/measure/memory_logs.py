@@ -6,8 +6,8 @@ content into numbers; nothing is sampled here.
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -46,8 +46,8 @@ def memory_summary(metrics: Mapping[str, Any]) -> tuple[Number, Number] | None:
 
 
 def finite(value: object) -> Number | None:
-    """Return the value if it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    """Return the value if it is a finite number, and not too large for a float; else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
         return None
     return value
 

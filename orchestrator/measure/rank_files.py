@@ -1,16 +1,22 @@
 """Reads the files that a run's ranks write at their end: start-up times, memory, and problems.
 
 The functions take the worker files of a run, with rank 0's file first. They return numbers and sentences. `throughput` reads steps.
+
+Any program may write such a file. A file with a value of another type than `_RankFile` says is not used.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from orchestrator.files import reading
-from orchestrator.records import Caveat, CaveatKind, RunFolder
+from orchestrator.records import Caveat, CaveatKind, RunFolder, load
 
 Number = float | int
 Worker = Mapping[str, Any]
@@ -31,17 +37,100 @@ _MEMORY_OF_A_STAGE = {
 }
 
 
+# Larger numbers may be too large for a float. A count may be one of bytes.
+_Count = Annotated[int, Field(ge=0, lt=2**63)] | None
+_Number = Annotated[float, Field(gt=-(2.0**63), lt=2.0**63)] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """The scenario's `measure:`."""
+
+    at_most_steps: _Count = None
+    at_least_steps: _Count = None
+    discard_steps: _Count = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """Those settings in effect that enter calculations. The others are only compared and shown."""
+
+    world_size: _Count = None
+    data_parallel_ranks: _Count = None
+    max_seq_len: _Count = None
+    device_name: str | None = None
+    recomputation: str | None = None
+    architecture: dict[str, _Number | bool | str | list[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiling:
+    """The stages of compilation, in seconds, and the graphs in Inductor's cache."""
+
+    dynamo_s: float
+    inductor_s: float
+    other_s: float
+    cache_hits: int
+    cache_misses: int
+    reasons: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _RankFile:
+    """The content of `worker-rank<R>.json` (`workers/instrument/recorder.py`), which may have more fields."""
+
+    rank: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    world_size: _Count = None
+    host: str | None = None
+    clock: str | None = None
+    error: dict[str, Any] | None = None
+    stopped: dict[str, _Number | str] | None = None
+    stamps: dict[str, _Number] | None = None
+    core_wait: dict[str, _Number] | None = None
+    metrics: dict[str, Any] | None = None
+    tokens: dict[str, _Count] | None = None
+    peak: dict[str, _Count] | None = None
+    memory: dict[str, dict[str, _Count] | None] | None = None
+    gpu: dict[str, int | str | None] | None = None
+    settings: _Settings | None = None
+    versions: dict[str, Any] | None = None
+    losses: list[Any] | None = None
+    log_times: list[Any] | None = None
+    nonfinite_step: _Count = None
+    measure: _Rule | None = None
+    toggle_steps: _Count = None
+    steps_from: str | None = None
+    steps_note: str | None = None
+    steps_problem: str | None = None
+    instrument_error: str | None = None
+    undivided: str | None = None
+    waits_unknown: str | None = None
+    compiling: _Compiling | None = None
+
+
 def worker_files(run_dir: Path) -> list[dict[str, Any]]:
-    """Return the content of each rank's file, by rank. Skip files that cannot be read."""
-    workers: list[dict[str, Any]] = []
-    for path in RunFolder(run_dir).all_workers().values():
-        try:
-            content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
-        except (OSError, ValueError):
-            continue
-        if isinstance(content, dict):
-            workers.append(content)
-    return sorted(workers, key=lambda content: int(content.get("rank") or 0))
+    """Return the content of each rank's file, by rank. Skip files that cannot be read, and files with values of wrong types."""
+    contents = (_content(path) for path in RunFolder(run_dir).all_workers().values())
+    return sorted((one for one in contents if isinstance(one, dict)), key=lambda content: int(content.get("rank") or 0))
+
+
+def why_wrong(run_dir: Path) -> str | None:
+    """Return a sentence about the first value with a wrong type in the ranks' files. Return None if all types are right."""
+    contents = ((path.name, _content(path)) for path in RunFolder(run_dir).all_workers().values())
+    return next((f"{name} has a wrong value: {one}" for name, one in contents if isinstance(one, str)), None)
+
+
+def _content(path: Path) -> dict[str, Any] | str | None:
+    """Return the content of a rank's file, or what is wrong with its first wrong value. Return None if it cannot be read."""
+    try:
+        content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
+    except (OSError, ValueError):
+        return None
+    try:
+        load(_RankFile, json.dumps(content))
+    except ValueError as error:
+        return str(error)
+    return dict(content)
 
 
 def ranks_per_batch(first: Worker) -> int:

@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from orchestrator.entry_points import WrongAnswer
+from orchestrator.files.printable_text import quoted
 from orchestrator.machine.environments import containers
 from orchestrator.machine.provenance import Machine
 from orchestrator.plan.config.argument_text import as_yaml
@@ -271,9 +273,13 @@ def _no_package(experiment: Experiment, trainer: Trainer, machine: Machine) -> R
 
 @lru_cache(maxsize=1024)
 def _requirement(text: str) -> Any:
-    from packaging.requirements import Requirement
+    from packaging.requirements import InvalidRequirement, Requirement
 
-    return Requirement(text)
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        wrong = f"{quoted(text)} in the `requires` of a trainer is not a package with versions"
+        raise WrongAnswer(f"{wrong}; correct it there, such as torchtune>=0.6") from None
 
 
 @lru_cache(maxsize=1024)

@@ -15,13 +15,14 @@ from types import UnionType
 from typing import Any, TypeVar
 
 from orchestrator import trainers
+from orchestrator.entry_points import WrongAnswer
 from orchestrator.files.printable_text import quoted
 from orchestrator.measure import metrics, steps, throughput
 from orchestrator.measure.losses import target
 from orchestrator.measure.metrics import limits
-from orchestrator.measure.rank_files import ranks_per_batch, worker_files
+from orchestrator.measure.rank_files import ranks_per_batch, why_wrong, worker_files
 from orchestrator.monitors import Monitor
-from orchestrator.records import Caveat, CaveatKind, Device, Experiment, Gpu, Measurement, RunFolder
+from orchestrator.records import Caveat, CaveatKind, Device, Experiment, Gpu, Measurement, RunFolder, dump, load
 
 _T = TypeVar("_T")
 _UNREAD = "the program reported its steps, and nothing reads them; write 'steps: tunebench.steps' in the scenario"
@@ -70,13 +71,34 @@ class _Asked:
         try:
             answer = question(self.run_dir)
             answers: list[Any] = [answer] if isinstance(answer, str) else list(answer)
-            wrong = next((answer for answer in answers if not isinstance(answer, kind)), None)
-            if wrong is not None:
-                raise TypeError(f"{quoted(wrong)} is not of the type {getattr(kind, '__name__', kind)}")
+            for one in answers:
+                _refuse_wrong(one, kind)
         except Exception as error:  # a plug may do anything, and the run went well without it
             self.failures.append(f"monitor {name} could not read its samples: {type(error).__name__}: {error}")
             return ()
         return answers
+
+
+def _refuse_wrong(answer: object, kind: type | UnionType) -> None:
+    """Raise TypeError or ValueError if a plug's answer is not of the type `kind`, or has a value that a record cannot have."""
+    if not isinstance(answer, kind):
+        raise TypeError(f"{quoted(answer)} is not of the type {getattr(kind, '__name__', kind)}")
+    content = dict(answer) if isinstance(answer, Mapping) else answer
+    try:
+        load(type(content), dump(content))
+    except ValueError as error:
+        raise ValueError(f"{quoted(answer)}: {error}") from None
+
+
+def _of_trainer(experiment: Experiment, method: str, answer: Iterable[_T], kind: type) -> Sequence[_T]:
+    """Return the answers of the trainer's method. Raise WrongAnswer if they are not what a record can have."""
+    try:
+        answers = list(answer)
+        for one in answers:
+            _refuse_wrong(one, kind)
+    except (TypeError, ValueError) as error:
+        raise WrongAnswer(f"the answer of trainer {experiment.trainer}'s {method} is wrong: {error}") from None
+    return answers
 
 
 def read(
@@ -85,7 +107,7 @@ def read(
     """Return the findings in a run's folder. The run took `wall_s` seconds, and all its processes must have ended."""
     workers = _workers(run_dir)
     trainer = trainers.get(experiment.trainer)
-    own = [] if trainer is None else list(trainer.metrics(run_dir))
+    own = _of_trainer(experiment, "metrics", trainer.metrics(run_dir), Measurement)
     reading = _steps(experiment, run_dir, workers, wall_s)
     asked = _Asked(run_dir)
     answers = [number for name, monitor in watching for number in asked(name, monitor.measurements, Measurement)]
@@ -102,12 +124,12 @@ def read(
             for name, monitor in watching
             for row in asked(name, monitor.devices, Mapping)
         ),
-        benchmarks=() if trainer is None else tuple(trainer.benchmarks(run_dir)),
+        benchmarks=tuple(_of_trainer(experiment, "benchmarks", trainer.benchmarks(run_dir), Mapping)),
         workers=tuple(workers),
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
         impossible=reading.impossible,
-        contradiction=reading.contradiction or _broken_limit(experiment, own, reading, wall_s),
+        contradiction=why_wrong(run_dir) or reading.contradiction or _broken_limit(experiment, own, reading, wall_s),
         broken_promises=tuple(_broken_promises(experiment, own, reading)),
         warnings=(
             *reading.warnings,

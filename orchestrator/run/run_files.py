@@ -12,8 +12,10 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from orchestrator.entry_points import WrongAnswer
 from orchestrator.errors import LaunchError
 from orchestrator.files import reading, writing
+from orchestrator.files.printable_text import quoted
 from orchestrator.files.redaction import redact_end
 from orchestrator.machine import process
 from orchestrator.records import Command, RunFolder
@@ -67,11 +69,14 @@ def is_disk_full(folder: RunFolder) -> bool:
 def write(command: Command, folder: RunFolder) -> None:
     """Write the files that the command reads, and the script that repeats the command.
 
-    Make the folder in which the command starts.
+    Make the folder in which the command starts. Raise WrongAnswer if a trainer names a file outside the run's folder, or a file
+    that is already there.
     """
     if folder.path in command.cwd.parents:
         command.cwd.mkdir(parents=True, exist_ok=True)
     for name, text in command.files.items():
+        if Path(name).is_absolute() or ".." in Path(name).parts or os.path.lexists(folder.path / name):
+            raise WrongAnswer(f"the trainer's `files` names {quoted(name)}; it must be a new file in the run's folder")
         (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
         (folder.path / name).write_text(text, encoding="utf-8")
     folder.script.write_text(command_script(command), encoding="utf-8", errors="surrogateescape", newline="")

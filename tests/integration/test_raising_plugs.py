@@ -1,4 +1,4 @@
-"""A trainer of another package that raises an error in a plan: one sentence names the plug, its line and the error."""
+"""Plugs of another package that raise an error or give a wrong answer: one sentence names the plug and what is wrong."""
 
 from __future__ import annotations
 
@@ -23,11 +23,23 @@ class Plug(Trainer):
             raise SystemExit(0)
         if os.environ["WHERE"] == "wordless":
             raise recipes.Wordless
+        if os.environ["WHERE"] == "answer":
+            return "no"
         return recipes.read() if os.environ["WHERE"] == "problem" else None
     def command(self, experiment, run_dir):
         return [experiment.arguments["recipe"]] if os.environ["WHERE"] == "command" else ["-c", "0"]
     def metrics(self, run_dir):
         return []
+"""
+MONITOR = """
+import os
+from orchestrator.monitors import Monitor
+from orchestrator.records import Measurement
+
+class Other(Monitor):
+    def measurements(self, run_dir):
+        value = {"list": [1], "missing": None}[os.environ["WHERE"]]
+        return [Measurement(name="power", value=value, source="x", missing="it was off" if value is None else None)]
 """
 RECIPES = """
 def read():
@@ -45,6 +57,7 @@ def folder(tmp_path: Path) -> Path:
     package.mkdir()
     info.mkdir()
     (package / "trainer.py").write_text(PLUG)
+    (package / "monitor.py").write_text(MONITOR)
     (package / "recipes.py").write_text(RECIPES)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-plugs\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
@@ -64,13 +77,37 @@ def folder(tmp_path: Path) -> Path:
         ("exit", "trainer.py:14: the trainer 'mine', which is not part of Tunebench, raised SystemExit: 0"),
         ("wordless", "trainer.py:16: the trainer 'mine', which is not part of Tunebench, raised Wordless;"),
         ("variables", "trainer.py:11: the trainer 'mine', which is not part of Tunebench, raised KeyError: 'MISSING'"),
-        ("command", "trainer.py:19: the trainer 'mine', which is not part of Tunebench, raised KeyError: 'recipe'"),
+        ("command", "trainer.py:21: the trainer 'mine', which is not part of Tunebench, raised KeyError: 'recipe'"),
     ],
 )
 def test_a_plan_names_the_plug_its_line_and_the_error(folder: Path, where: str, said: str) -> None:
     planned = tunebench(folder, "plan", "s.yaml", "--commands", PYTHONPATH=f"{folder}:{ROOT}", WHERE=where)
     assert planned.code == 2 and planned.err.startswith(f"error: {folder}/my_plugs/{said}"), planned.err
     assert planned.err.count("\n") == 1 and planned.err.endswith("; correct it there, or use another plug\n")
+
+
+def test_a_wrong_answer_is_a_sentence(folder: Path) -> None:
+    planned = tunebench(folder, "plan", "s.yaml", PYTHONPATH=f"{folder}:{ROOT}", WHERE="answer")
+    said = "error: the trainer 'mine', which is not part of Tunebench: problem is wrong: its answer is 'no': Input should be"
+    assert planned.code == 2 and planned.err.startswith(said) and planned.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "said"), [("list", "value.float: Input should be a"), ("missing", "missing: Input should")]
+)
+def test_only_the_numbers_of_a_monitor_with_a_wrong_number_are_lost(folder: Path, where: str, said: str) -> None:
+    command = '{command: ["{python}", "-c", "print(1)"], launcher: none}'
+    (folder / "m.yaml").write_text(
+        f"scenarios:\n- {{name: x, trainer: custom, device: cpu, monitors: [other], custom: {command}}}\n"
+    )
+    ran = tunebench(folder, "run", "m.yaml", PYTHONPATH=f"{folder}:{ROOT}", WHERE=where)
+    ((record,),) = ran.records().values()
+    assert ran.code == 0 and record.status.value == "ok"
+    warning = next(one.detail for one in record.warnings if "other" in one.detail)
+    assert (
+        warning.startswith("monitor other could not read its samples: ValueError: Measurement(name='power'")
+        and said in warning
+    )
 
 
 def test_a_run_is_not_planned(folder: Path) -> None:

@@ -12,6 +12,7 @@ from factories.suites import expanded, suite
 from orchestrator import entry_points, executors, monitors, trainers
 from orchestrator.compare.sides import environment
 from orchestrator.errors import ConfigError, SelectionError
+from orchestrator.records import JobState
 
 PLUG = """
 from orchestrator.executors import Executor
@@ -22,6 +23,16 @@ class Training(Trainer):
     name = "good"
     def command(self, experiment, run_dir): return ["train"]
     def metrics(self, run_dir): return []
+
+class Odd(Training):
+    name = "odd"
+    requires = ["torch"]
+    def problem(self, experiment): return "it does not work"
+    def translate(self, arguments): return dict(arguments)
+    def requires_for(self, arguments): return ("tor ch",)
+
+class OddAttribute(Training):
+    base_arguments = {"max_steps": 5}
 
 class Watching(Monitor):
     perturbs = True
@@ -46,6 +57,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     for kind, name in KINDS.items():
         lines += [f"[tunebench.{kind}]", f"{OURS[kind]} = plug_of_a_test:{name}"]
         lines += ["harmless = plug_of_a_test:harmless"] * (kind == "monitors")
+        lines += ["attribute = plug_of_a_test:OddAttribute", "answers = plug_of_a_test:Odd"] * (kind == "trainers")
         lines += [f"{point} = plug_of_a_test:{target.format(name)}" for point, target in points.items()]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -84,11 +96,36 @@ def test_one_that_is_broken_stops_nothing_and_is_named(kind: str) -> None:
     assert f"The installed {singular} '{OURS[kind]}'" in said and f"has the name of a built-in {singular}" in said
 
 
+def test_a_wrong_attribute_is_a_load_problem() -> None:
+    problem = next(one for one in trainers.load_problems() if "'attribute'" in one)
+    assert "could not be loaded: base_arguments.max_steps.str is 5: Input should be a valid string" in problem
+
+
+def test_a_wrong_answer_is_named() -> None:
+    odd = trainers.get("answers")
+    assert odd.requires == ("torch",) and odd.command(None, Path()) == ["train"]  # type: ignore[arg-type]
+    said = r"the trainer 'answers', which is not part of Tunebench: {} is wrong: its answer is .*; correct it there"
+    with pytest.raises(entry_points.WrongAnswer, match=said.format("problem")):
+        odd.problem(None)  # type: ignore[arg-type]
+    with pytest.raises(entry_points.WrongAnswer, match=said.format("translate")):
+        odd.translate({})
+
+
+@pytest.mark.parametrize("yielded", [None, [5], [(None, JobState.ENDED)]])
+def test_an_executor_that_yields_no_jobs_is_named(yielded: list[object] | None) -> None:
+    class Odd:
+        def run(self, jobs: object) -> object:
+            return yielded if yielded is None else iter(yielded)
+
+    with pytest.raises(entry_points.WrongAnswer, match=r"the executor .*Odd: run (returned|yielded)"):
+        [*executors.ends(Odd(), [])]  # type: ignore[arg-type]
+
+
 def test_one_of_ours_cannot_be_replaced() -> None:
     assert trainers.get("huggingface") is trainers.TRAINERS["huggingface"]
     assert monitors.get("nvml") is monitors.MONITORS["nvml"]
     assert executors.get("local") is executors.EXECUTORS["local"]
-    assert len(trainers.load_problems()) == len(monitors.load_problems()) == 3
+    assert (len(trainers.load_problems()), len(monitors.load_problems())) == (4, 3)
 
 
 def test_a_monitor_that_slows_a_run_makes_another_experiment(tmp_path: Path) -> None:
