@@ -17,7 +17,7 @@ from orchestrator.files import reading
 from orchestrator.files.printable_text import counted, one_line, printable, shell_word
 from orchestrator.files.redaction import redact
 from orchestrator.measure.metrics import DASH, METRICS, Where, metric, show
-from orchestrator.records import Experiment, RunRecord
+from orchestrator.records import Experiment, RunRecord, Start
 from orchestrator.report.logs import log_end
 from orchestrator.results.contents import StoredExperiment, StoredRun
 from orchestrator.results.naming import find
@@ -97,7 +97,8 @@ def _runs(runs: Sequence[StoredRun]) -> Iterator[str]:
             yield f"run {run.job.name}: {run.state}"
             continue
         cause = f" ({record.kind}: {record.cause})" if record.kind else ""
-        yield f"run {run.job.name}: {record.status}{cause}, {show('wall_s', record.wall_s)}"
+        start = ", warm start" if record.provenance.get("start") == Start.WARM else ""
+        yield f"run {run.job.name}: {record.status}{cause}, {show('wall_s', record.wall_s)}{start}"
         if record.hint:
             yield f"  → {record.hint}"
         yield from (f"  warning: {caveat.sentence}" for caveat in record.warnings)

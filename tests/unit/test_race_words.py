@@ -30,7 +30,7 @@ def place(values: dict[str, list[float | NoSpeed]], *, experiments: Sequence[Exp
 
 def test_runs_in_doubt_are_said_and_do_not_count() -> None:
     (text,) = view.without_doubts([place({"a": [4.6, NoSpeed.IN_DOUBT, 4.6], "b": [4.0, 4.0]})])
-    assert text.endswith("1 of 5 runs was in doubt; by the other runs, kind=a leads.")
+    assert text.endswith("1 of 5 runs was in doubt and did not count.")
     assert not [*view.without_doubts([place({"a": [4.6, 4.6], "b": [4.0, 4.0]})])]
 
 
@@ -97,7 +97,7 @@ def test_an_experiment_of_an_order_that_did_not_run_says_why() -> None:
     begun, over = (
         race(ids, {"1": [4.0] * runs, "3": [4.5] * runs, "4": [4.6] * runs}, orders=orders(group)) for runs in (1, 2)
     )
-    for state, words in ((begun, "not run yet"), (over, "not run: another value is faster")):
+    for state, words in ((begun, "not run yet"), (over, "not run: the fastest value is not next to it")):
         records = {name: [None] * (state.standing.runs.get(name, 0) if state.standing else 0) for name in ids}
         of_place = Place(experiments=group, state=state, records=records)
         assert view.what_became(of_place, "2") == words
@@ -173,13 +173,14 @@ def test_what_is_over_a_limit_is_not_the_next() -> None:
     """An experiment may be over a limit only in its second run, and be faster in its first."""
     third = replace(A, id="s-c-000000000000", arguments={"kind": "c"})
     values = {"a": [4.6, 4.6], "b": [4.7, NoSpeed.OVER_LIMIT], "c": [4.2, 4.2]}
-    (text,) = view.answers([place(values, experiments=(A, B, third))], Objective.SPEED)
+    raced = place(values, experiments=(A, B, third))
+    text = view.answer(raced, view.Names([raced]), Aim(loss=0.01))
     assert "kind=a is the fastest within the limits; kind=c, the next, is " in text
 
 
 def test_a_race_without_a_winner_says_so() -> None:
     failed = place({kind: [NoSpeed.FAILED, NoSpeed.FAILED] for kind in "ab"})
-    (text,) = view.answers([failed], Objective.ENERGY)
+    text = view.answer(failed, view.Names([failed]), Aim(objective=Objective.ENERGY))
     assert text.endswith("no winner; the table says why each experiment was dropped.")
 
 

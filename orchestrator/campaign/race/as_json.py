@@ -11,13 +11,12 @@ the lowest loss. `words` and `became` are what the terminal shows.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.places import Place
-from orchestrator.campaign.race.view import ERRORS, Names, in_order, in_words, relative, what_became
+from orchestrator.campaign.race.view import Names, in_order, in_words, interval, what_became
 from orchestrator.files.redaction import redact
 from orchestrator.measure.intervals.race import NoSpeed
 from orchestrator.results.folder import RACE_FILE, TOOL
@@ -44,16 +43,14 @@ def _race(place: Place, names: Names) -> dict[str, Any]:
 
 
 def _experiment(place: Place, name: str, names: Names) -> dict[str, Any]:
-    known, leader, speed = place.state.standing, place.leader, relative(place, name)
-    has_error = known is not None and leader is not None and speed is not None and name != leader
-    error = known.error(name, leader) if has_error and known and leader else 0.0
+    speed, low, high = interval(place, name) or (None, None, None)
     return {
         "id": name,
         "name": names.of(name),
         "runs": len(place.records[name]),
         "speed": speed,
-        "low": None if speed is None else speed * math.exp(-ERRORS * error),
-        "high": None if speed is None else speed * math.exp(ERRORS * error),
+        "low": low,
+        "high": high,
         "is_dropped": name in place.state.left,
         "is_over_limit": (left := place.state.left.get(name)) is not None and left.why is NoSpeed.OVER_LIMIT,
         "became": what_became(place, name),

@@ -22,10 +22,11 @@ from orchestrator.trainers.external.operators import NAME as OPERATORS
 _MOST_LINES, _MOST_NAMES = 40, 6
 # The interval of a speed that was not dropped has this number of standard errors on each side.
 ERRORS = 2.0
+# For each objective: words for a winner, and for one that is not clearly better than the next.
 _BEST = {
-    Objective.SPEED: "is the fastest within the limits",
-    Objective.COST: "needs the least money per token",
-    Objective.ENERGY: "needs the least energy per token",
+    Objective.SPEED: ("is the fastest", "leads"),
+    Objective.COST: ("needs the least money per token", "leads in money per token"),
+    Objective.ENERGY: ("needs the least energy per token", "leads in energy per token"),
 }
 _NO_SPEED = {
     NoSpeed.NO_MEMORY: "out of memory",
@@ -157,9 +158,7 @@ def without_doubts(races: Sequence[Place]) -> Iterator[str]:
         if place.in_doubt and place.winner is not None:
             were = "was" if place.in_doubt == 1 else "were"
             counts = f"{place.in_doubt} of {counted(place.runs, 'run')} {were} in doubt"
-            yield one_line(
-                f"{names.place(place)}: {counts}; by the other runs, {names.of(place.winner)} leads.", longest=300
-            )
+            yield one_line(f"{names.place(place)}: {counts} and did not count.", longest=300)
 
 
 def unlimited(races: Sequence[Place], aim: Aim) -> Iterator[str]:
@@ -178,28 +177,29 @@ def _whom(place: Place, aim: Aim, limit: str) -> str:
     return f"some experiments do not report their {limit}, so --limit {limit} was not applied to them"
 
 
-def answers(races: Sequence[Place], objective: Objective) -> Iterator[str]:
-    """Yield a sentence that names the winner of each race that is over.
+def answer(place: Place, names: Names, aim: Aim) -> str:
+    """Return a sentence that names the winner of a race that is over, and how far the next one is behind, with an interval.
 
-    The report's own answer names the fastest, but the report knows neither limits nor these objectives.
+    The interval has ERRORS standard errors on each side, as in the drawing of the race.
     """
-    names = Names(races)
-    for place in races:
-        if place.state.due:
-            continue
-        beyond = [name for name, left in place.state.left.items() if left.why is not None]
-        known = [name for name in in_order(place.state) if name not in beyond and relative(place, name) is not None]
-        if not known:
-            yield f"{names.place(place)}: no winner; the table says why each experiment was dropped."
-            continue
-        leader, *others = known
-        following = ""
-        if others:
-            share, tied = relative(place, others[0]) or 1.0, others[0] in place.state.racing
-            is_speed = objective is Objective.SPEED
-            more = f"is {100 * (1 - share):.1f} % slower" if is_speed else f"needs {100 * (1 / share - 1):.1f} % more"
-            following = f"; {names.of(others[0])}, the next, {more}" + (", not a clear difference" if tied else "")
-        yield one_line(f"{names.place(place)}: {names.of(leader)} {_BEST[objective]}{following}.", longest=400)
+    beyond = [name for name, left in place.state.left.items() if left.why is not None]
+    known = [name for name in in_order(place.state) if name not in beyond and relative(place, name) is not None]
+    if not known:
+        return f"{names.place(place)}: no winner; the table says why each experiment was dropped."
+    leader, *others = known
+    is_tied = bool(others) and others[0] in place.state.racing
+    best = _BEST[aim.objective][is_tied] + (" within the limits" if aim.has_limits else "")
+    following = f"; {names.of(others[0])}, the next, {_behind(place, others[0], aim)}" if others else ""
+    return one_line(f"{names.place(place)}: {names.of(leader)} {best}{following}.", longest=400)
+
+
+def _behind(place: Place, name: str, aim: Aim) -> str:
+    share, low, high = interval(place, name) or (1.0, 1.0, 1.0)
+    is_speed = aim.objective is Objective.SPEED
+    value, *ends = (1 - end if is_speed else 1 / end - 1 for end in (share, high, low))
+    behind = f"is {100 * value:.1f} % slower" if is_speed else f"needs {100 * value:.1f} % more"
+    text = f"{behind} ({' to '.join(f'{100 * end:.1f}' for end in ends)})"
+    return f"{text}, not a clear difference" if name in place.state.racing else text
 
 
 def _size(one: Experiment) -> str:
@@ -236,8 +236,17 @@ def relative(place: Place, name: str) -> float | None:
     return math.exp(-known.behind(name, leader))
 
 
+def interval(place: Place, name: str) -> tuple[float, float, float] | None:
+    """Return the estimated speed relative to the leader's, and the ends of its interval. Return None without a speed."""
+    share, known, leader = relative(place, name), place.state.standing, place.leader
+    if share is None or known is None or leader is None:
+        return None
+    error = known.error(name, leader) if name != leader else 0.0
+    return share, share * math.exp(-ERRORS * error), share * math.exp(ERRORS * error)
+
+
 def in_words(place: Place) -> str:
-    """Return how many experiments were dropped, and what the race took."""
+    """Return how many experiments were dropped, by how much runs differ (a standard deviation), and what the race took."""
     state = place.state
     if state.due:
         return f"the race is not over; {counted(place.runs, 'run')} so far, and the same command goes on"
@@ -245,7 +254,10 @@ def in_words(place: Place) -> str:
     others = f", {not_run} not run" if not_run else ""
     dropped = f"{len(state.left) - not_run} of {len(place.experiments)} dropped{others}"
     why = "; it ended because that grid has as many runs" if state.is_cut else ""
-    return f"{dropped}; {_spent(place)}{why}"
+    noise = (
+        f"; runs are taken to differ by {100 * state.standing.noise:.1f} %" if state.standing and place.leader else ""
+    )
+    return f"{dropped}{noise}; {_spent(place)}{why}"
 
 
 def _spent(place: Place) -> str:
@@ -280,7 +292,7 @@ def what_became(place: Place, name: str) -> str:
         return (
             "not run: the race ended before"
             if place.leader is None or state.is_cut
-            else "not run: another value is faster"
+            else "not run: the fastest value is not next to it"
         )
     if name in state.left:
         return f"dropped in round {state.left[name].round}: {_why(state, name)}"

@@ -9,11 +9,14 @@ from orchestrator.campaign.race.objective import Objective
 from orchestrator.cli.terminal.console import print_table, say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from orchestrator.campaign.race.aim import Aim
+    from orchestrator.campaign.race.places import Place
     from orchestrator.machine.provenance import Machine
     from orchestrator.plan.expand import Plan
+    from orchestrator.report.highlights.answers import Answer
     from orchestrator.results.store import Store
 
 
@@ -64,17 +67,39 @@ class Races:
             say(f"\n{title}")
             print_table(table)
         say("")
-        is_of_report = self.aim.objective is Objective.SPEED and not self.aim.has_limits
-        best = _fastest(store) if is_of_report else [*view.answers(races, self.aim.objective)]
-        for sentence in (*best, *view.without_doubts(races), *view.unlimited(races, self.aim)):
+        best, remarks = self._answers(races, store)
+        for sentence in (*best, *remarks, *view.without_doubts(races), *view.unlimited(races, self.aim)):
             say(sentence)
         return all(place.state.due or place.winner for place in races), best
 
+    def _answers(self, races: Sequence[Place], store: Store) -> tuple[list[str], list[str]]:
+        """Return two values: the answers of the races that are over, and what the report says where it names no such winner.
 
-def _fastest(store: Store) -> list[str]:
-    """Return the report's own answers, which know the doubts about experiments."""
+        Where the report names the same experiment, its own answer counts: it has all runs of the winner, and the race estimates
+        the winner before its last repeats. The report knows neither limits nor other objectives.
+        """
+        from orchestrator.campaign.race import view
+
+        names, best, remarks = view.Names(races), list[str](), list[str]()
+        reported = _reported(store) if self.aim.objective is Objective.SPEED and not self.aim.has_limits else ()
+        for place in races:
+            if place.state.due:
+                continue
+            ids = {one.id for one in place.experiments}
+            of_report = next((one for one in reported if ids & one.ids), None)
+            sentence = f"{of_report.place}: {of_report.text}." if of_report else ""
+            is_clear = len(place.state.racing) == 1
+            if of_report and place.winner in of_report.best and (len(of_report.best) == 1 or not is_clear):
+                best.append(sentence)
+                continue
+            best.append(view.answer(place, names, self.aim))
+            remarks += [f"The report, which trusts fewer speeds, says: {sentence}"] if sentence else []
+        return best, remarks
+
+
+def _reported(store: Store) -> Sequence[Answer]:
     from orchestrator.report.highlights.answers import answers
     from orchestrator.results.table.baseline import with_baseline
     from orchestrator.results.table.load import load
 
-    return [f"{answer.place}: {answer.text}." for answer in answers(with_baseline(load([store.root])))]
+    return answers(with_baseline(load([store.root])))

@@ -8,7 +8,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.options import MONITORS_OF, PlanOptions, RunOptions, SuiteOptions, given_price
+from orchestrator.cli.options import (
+    MONITORS_OF,
+    RESULTS,
+    PlanOptions,
+    RunOptions,
+    StartOptions,
+    SuiteOptions,
+    given_price,
+)
 from orchestrator.cli.terminal.console import tell, words
 from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import counted
@@ -75,11 +83,14 @@ def selection_of(options: SuiteOptions) -> Selection:
     )
 
 
-def price_of(options: SuiteOptions) -> Price | None:
-    """Return the price of `--price`, else that of the site file."""
+def price_of(options: PlanOptions | StartOptions) -> Price | None:
+    """Return the price of `--price`, else that of the site file, else the one that was given for the results folder before."""
     from orchestrator.plan.config.site_file import site_price
+    from orchestrator.results import folder
+    from orchestrator.results.table.sources import costs
 
-    return given_price(options.price) or site_price(options.scenarios)
+    price = given_price(options.price) or site_price(options.scenarios)
+    return price or costs.price_of(folder.read_suite(options.results or RESULTS) or {})
 
 
 def with_executor(suite: Suite, options: PlanOptions | RunOptions) -> tuple[Suite, Site | None]:

@@ -72,6 +72,8 @@ class Candidate:
 class Answer:
     """The answer for one model and number of GPUs: a sentence without its full stop, and the candidates, the fastest first.
 
+    `ids` has the ids of all experiments that were compared. `best` has the id of the one that is clearly the fastest, or of two
+    without a clear difference, or none.
     `unit` and `memory` are the headings of their speeds and their memory. `has_costs`: a candidate has a cost. `more` is the number
     of candidates that are left out.
     """
@@ -81,6 +83,8 @@ class Answer:
     unit: str
     memory: str
     candidates: tuple[Candidate, ...]
+    ids: frozenset[str]
+    best: frozenset[str]
     has_costs: bool = False
     more: int = 0
 
@@ -130,16 +134,18 @@ def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[
     names = {row: known.names.configuration(row, work=work) for row in values}
     text, best = _text(known, against, values, trusted, names)
     text += _faster_in_doubt(known, ordered, trusted, names) if len(trusted) > 1 else ""
-    shown = ordered[:MOST_ROWS]
+    shown, ids = ordered[:MOST_ROWS], [str(name) for name in column(known.table.experiments, "id")]
     return Answer(
         place=known.names.where(rows[0], work=work),
         text=text,
         unit=metric(speed).label,
         memory=metric(memory).label,
         candidates=tuple(
-            _candidate(known, against, values, row, (speed, memory), name=names[row], is_best=row == best)
+            _candidate(known, against, values, row, (speed, memory), name=names[row], is_best=[row] == best)
             for row in shown
         ),
+        ids=frozenset(ids[row] for row in ordered),
+        best=frozenset(ids[row] for row in best),
         has_costs=any(known.cost(row) for row in shown),
         more=len(ordered) - len(shown),
     )
@@ -151,21 +157,21 @@ def _text(
     values: Mapping[int, Sequence[float]],
     trusted: Sequence[int],
     names: Mapping[int, str],
-) -> tuple[str, int | None]:
-    """Return the sentence, and the row that is clearly the fastest, if there is one."""
+) -> tuple[str, list[int]]:
+    """Return the sentence, and the row that is clearly the fastest, or two rows without a clear difference, or none."""
     if not trusted:
-        return "no answer: every speed is in doubt", None
+        return "no answer: every speed is in doubt", []
     best, *others = trusted
     name = names[best]
     if not others:
         left_out = [row for row in values if row != best]
         if not left_out:
-            return f"no answer: only {name} has this speed", None
+            return f"no answer: only {name} has this speed", []
         why = dict.fromkeys(doubt.kind.value for row in left_out for doubt in known.doubts[row])
         doubted = listed([names[row] for row in left_out], most=2)
         return (
             f"no answer: {doubted} {'is' if len(left_out) == 1 else 'are'} in doubt ({', '.join(why)}), and only {name} is left",
-            None,
+            [],
         )
     second = others[0]
     follower = names[second]
@@ -175,20 +181,20 @@ def _text(
         for base, new in ((second, best), (best, second))
     )
     if known.in_doubt(best, second):
-        return f"no answer: {name} and {follower} had different numbers of neighbours", None
+        return f"no answer: {name} and {follower} had different numbers of neighbours", []
     if direction(lead) == 0:
-        return f"{name} or {follower}: no clear difference, {factor(lead)}", None
+        return f"{name} or {follower}: no clear difference, {factor(lead)}", [best, second]
     if lead.interval is None:
-        return f"{name} was fastest, at {times(lead)} the speed of {follower}, {runs(lead)}", None
+        return f"{name} was fastest, at {times(lead)} the speed of {follower}, {runs(lead)}", [best, second]
     fastest = f"{name} is fastest" + (f", for {money} per billion tokens" if (money := known.cost(best)) else "")
     pair = against.get(best)
     if pair is None or pair.speed is None or known.in_doubt(pair.new, pair.base) or direction(pair.speed.ratio) != 1:
         behind = against.get(second)
         memory = _memory(behind) if behind is not None and behind.base == best else ""
-        return f"{fastest}; {follower}, the next, is {change(other)}{memory}", best
+        return f"{fastest}; {follower}, the next, is {change(other)}{memory}", [best]
     gain = f"{change(pair.speed.ratio)} than {names[pair.base]}"
     following = f"; {follower}, the next, is {change(other)}" if pair.base != second else ""
-    return f"{fastest}, {gain}{_memory(pair)}{following}", best
+    return f"{fastest}, {gain}{_memory(pair)}{following}", [best]
 
 
 def _faster_in_doubt(known: Known, ordered: Sequence[int], trusted: Sequence[int], names: Mapping[int, str]) -> str:
