@@ -133,12 +133,16 @@ def write_into(folder: Path, name: str, content: str | bytes) -> Path:
     return folder / name
 
 
-def raced(root: Path) -> Iterator[str]:
-    """Yield the ids of the experiments in the races of a results folder. The file of the races may come from someone else."""
+def races(root: Path) -> list[dict[str, Any]]:
+    """Return the races in a results folder. Their file may come from someone else."""
     document = read_ours(root / RACE_FILE) or {}
-    races = document.get("races")
-    for race in races if isinstance(races, list) else ():
-        rows = race.get("experiments") if isinstance(race, dict) else None
-        for one in rows if isinstance(rows, list) else ():
-            if isinstance(one, dict) and isinstance(one.get("id"), str):
-                yield one["id"]
+    found = document.get("races")
+    return [race for race in found if isinstance(race, dict)] if isinstance(found, list) else []
+
+
+def raced(race: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the ids of the experiments in a race."""
+    rows = race.get("experiments")
+    for one in rows if isinstance(rows, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("id"), str):
+            yield one["id"]

@@ -215,9 +215,9 @@ def test_a_limit_drops_at_once(tmp_path: Path) -> None:
     assert "kinds: 1 process: kind=a leads within the limits; kind=b, the next, is 0." in race.out
     assert race.out.splitlines()[-1].endswith("), not a clear difference.")
     assert "kind wrong" not in race.out.splitlines()[-1] and "was not applied" not in race.out
-    kept = json.loads((race.results / "race.json").read_text())
+    (kept,) = json.loads((race.results / "race.json").read_text())["races"]
     assert (kept["objective"], kept["limits"]) == ("tokens_per_s", {"memory_bytes": 2 * 2**30, "loss": 0.05})
-    over = [one["name"] for one in kept["races"][0]["experiments"] if one["is_over_limit"]]
+    over = [one["name"] for one in kept["experiments"] if one["is_over_limit"]]
     assert sorted(over) == ["kind=large", "kind=wrong"]
     (chart,) = races_chart([race.results]).views
     assert chart.summary.endswith(
@@ -257,6 +257,16 @@ def test_the_cheapest_may_use_fewer_devices(tmp_path: Path) -> None:
     assert "kind=a on 1 process leads in money per token; kind=a on " in race.out
     again = tunebench(tmp_path, "plan", "s.yaml", "--tune", "--objective", "cost", "--results", "results")
     assert again.code == 0, "the folder has the price"
+
+
+def test_a_folder_keeps_the_races_of_other_experiments(tmp_path: Path) -> None:
+    tune(tmp_path, "--limit", "memory=2GiB", kinds="a, d")
+    tune(tmp_path, kinds="c, large")
+    tune(tmp_path, "--objective", "energy", kinds="c, large")
+    races = [
+        (one.at[0], one.summary.count("2.00 GiB"), len(one.rows)) for one in races_chart([tmp_path / "results"]).views
+    ]
+    assert races == [("kinds: 1 process", 1, 2), ("kinds: 1 process", 0, 2)]
 
 
 def test_the_least_energy_wins(tmp_path: Path) -> None:

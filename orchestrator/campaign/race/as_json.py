@@ -1,6 +1,6 @@
 """The races as `race.json` in the results folder. The report draws them.
 
-    {"tool", "objective", "limits": {"memory_bytes", "loss"}, "races": [{"name", "is_over", "words", "experiments": [
+    {"tool", "races": [{"name", "objective", "limits": {"memory_bytes", "loss"}, "is_over", "words", "experiments": [
         {"id", "name", "runs", "speed", "low", "high", "is_dropped", "is_over_limit", "became"}]}]}
 
 `speed` is the estimated speed relative to the leader's, with the ends of its interval; null without a speed. With the objective
@@ -19,26 +19,26 @@ from orchestrator.campaign.race.places import Place
 from orchestrator.campaign.race.view import Names, in_order, in_words, interval, what_became
 from orchestrator.files.redaction import redact
 from orchestrator.measure.intervals.race import NoSpeed
-from orchestrator.results.folder import RACE_FILE, TOOL
+from orchestrator.results import folder
 from orchestrator.results.store import Store
 
 
 def keep(races: Sequence[Place], store: Store, aim: Aim) -> None:
-    """Write the races. A report then shows them, also before they are over."""
-    names = Names(races)
-    limits = {"memory_bytes": aim.memory_bytes, "loss": aim.loss}
-    about = {"tool": TOOL, "objective": aim.objective, "limits": limits}
-    document = {**about, "races": [_race(place, names) for place in races]}
-    store.write(RACE_FILE, redact(json.dumps(document, indent=1)) + "\n")
+    """Write the races, also before they are over. Earlier races of other experiments stay in the file."""
+    names, own = Names(races), {one.id for place in races for one in place.experiments}
+    earlier = [race for race in folder.races(store.root) if own.isdisjoint(folder.raced(race))]
+    document = {"tool": folder.TOOL, "races": [*earlier, *(_race(place, names, aim) for place in races)]}
+    store.write(folder.RACE_FILE, redact(json.dumps(document, indent=1)) + "\n")
 
 
-def _race(place: Place, names: Names) -> dict[str, Any]:
-    rows = [_experiment(place, name, names) for name in in_order(place.state)]
+def _race(place: Place, names: Names, aim: Aim) -> dict[str, Any]:
     return {
         "name": names.place(place),
+        "objective": aim.objective,
+        "limits": {"memory_bytes": aim.memory_bytes, "loss": aim.loss},
         "is_over": not place.state.due,
         "words": in_words(place),
-        "experiments": rows,
+        "experiments": [_experiment(place, name, names) for name in in_order(place.state)],
     }
 
 

@@ -99,7 +99,7 @@ def load(roots: Sequence[Path], *, price: Price | None = None) -> ResultsTable:
         all_rows += read
         warnings += map(masked, sentences)
     table = of_rows(all_rows, warnings=warnings, framework_arguments=framework_arguments)
-    raced = frozenset(name for root in roots for name in folder.raced(root))
+    raced = frozenset(name for root in roots for race in folder.races(root) for name in folder.raced(race))
     return replace(table, neighbour_cost=neighbour_cost.read(roots), raced=raced)
 
 

@@ -19,7 +19,7 @@ from orchestrator.report.page.charts import colours
 from orchestrator.report.page.charts.chart import Chart, Trace, View, error_bars, in_stretches, marker, scatter
 from orchestrator.report.page.charts.row_axis import ROWS, row_figure, texts
 from orchestrator.report.page.texts import for_plotly, one_line
-from orchestrator.results.folder import RACE_FILE, read_ours
+from orchestrator.results import folder
 
 _MOST_ROWS = 200
 # The axis has room for the words to the right of the dots.
@@ -49,9 +49,8 @@ def races(roots: Iterable[Path]) -> Chart:
     """Return the chart of the races in these results folders. It has no views if there was no race."""
     views = []
     for root in roots:
-        document = read_ours(root / RACE_FILE) or {}
-        compared, limits = _COMPARED.get(str(document.get("objective")), "speed"), _limits(document.get("limits"))
-        for race in filter(_is_object, _list(document.get("races"))):
+        for race in folder.races(root):
+            compared, limits = _COMPARED.get(str(race.get("objective")), "speed"), _limits(race.get("limits"))
             rows = [*_rows(race)][:_MOST_ROWS]
             for stretch, drawn in in_stretches(rows, ROWS):
                 at = _words(race.get("name")), stretch
