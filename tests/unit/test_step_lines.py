@@ -187,3 +187,15 @@ def test_any_output_in_any_pieces_gives_the_same_sound_steps(output: bytes, cuts
         read_back = parse(json.dumps(step).encode())
         assert read_back is not None and read_back.seconds == step["s"] >= 0
         assert read_back.number == step["step"] and read_back.tokens == step["tokens"]
+
+
+def test_a_line_with_which_the_trainers_reader_fails_is_left_out() -> None:
+    def reader_of_a_trainer(line: bytes) -> bytes:
+        number = int(line)
+        return b"" if number == 2 else json.dumps({"step": number, "seconds": 0.1}).encode()
+
+    found, reader = read("1", "x", "2", "3", translate=reader_of_a_trainer)
+    assert [step["step"] for step in found] == [1, 3]
+    assert reader.note and reader.note.startswith(
+        "1 of the step lines in stdout cannot be used; the first: x (its reader raised"
+    )

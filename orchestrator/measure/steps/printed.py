@@ -39,8 +39,15 @@ class StepLines:
         *lines, rest = (self._rest + piece).split(b"\n")
         # Of a line that is too long, only a part is kept. This part is still too long, so the line is left out.
         self._rest = _last_state(rest)[: LONGEST_LINE + 1]
-        steps = (self._read(self.translate(_last_state(line).rstrip())) for line in lines)
+        steps = (self._read(self._translated(_last_state(line).rstrip())) for line in lines)
         return [step for step in steps if step is not None]
+
+    def _translated(self, line: bytes) -> bytes:
+        try:
+            return self.translate(line)
+        except Exception as error:  # of the trainer, which may be another package's
+            self._leave_out(line, f"its reader raised {type(error).__name__}: {error}")
+            return b""
 
     @property
     def note(self) -> str | None:
@@ -72,9 +79,12 @@ class StepLines:
                 return None
             return self._step(fields)
         except ValueError as error:
-            self.wrong += 1
-            self._mistake = self._mistake or f"{one_line(line.decode(errors='replace'), longest=80)} ({error})"
+            self._leave_out(line, str(error))
             return None
+
+    def _leave_out(self, line: bytes, why: str) -> None:
+        self.wrong += 1
+        self._mistake = self._mistake or f"{one_line(line.decode(errors='replace'), longest=80)} ({why})"
 
     def _refuse_after_text(self, line: bytes) -> None:
         """Raise a ValueError if other text and then a new step are in the line."""

@@ -31,7 +31,7 @@ MODEL, SUBCOMMAND = "model_name_or_path", "subcommand"
 SUBCOMMANDS = ("finetune_lora", "finetune_full")
 GLOBAL, MICRO = "train.global_batch_size", "train.micro_batch_size"
 
-_MICRO_BATCH = re.compile(rb"Epoch \d+ \| iter \d+ step (\d+) \|.* iter time: (\d+(?:\.\d+)?) ms( \(step\))?")
+_MICRO_BATCH = re.compile(rb"Epoch \d+ \| iter \d+ step (\d{1,18}) \|.* iter time: (\d+(?:\.\d+)?) ms( \(step\))?")
 
 _Row = Mapping[str, float]
 

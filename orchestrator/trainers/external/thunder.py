@@ -46,7 +46,7 @@ MODEL = "model_name_or_path"
 
 # The benchmark's defaults for arguments on which checks and counts depend.
 _DEFAULTS = {"micro_batch_size": 1, "max_iters": 45, "warmup_iters": 25}
-_ITERATION = re.compile(rb"iter (\d+): loss (\S+), iter time: (\d+(?:\.\d+)?)ms, t: (\d+)")
+_ITERATION = re.compile(rb"iter (\d{1,18}): loss (\S+), iter time: (\d+(?:\.\d+)?)ms, t: (\d{1,18})")
 
 _Number = float | int | None
 
