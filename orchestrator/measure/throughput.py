@@ -60,7 +60,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
     ordered = sorted(workers, key=lambda worker: int(worker.get("rank") or 0))
     first = ordered[0]
     shared = rank_files.ranks_per_batch(first)
-    series = _series(run_dir, _reporters(first, world_size), shared, _rule(first).get("at_most_steps"))
+    series = _series(run_dir, _reporters(first, world_size), shared, _last(first))
     state = _state(series, first)
     if isinstance(series, Caveat):
         series = _Series(ranks={}, together=(), lines={})
@@ -107,6 +107,12 @@ def _rule(first: Worker) -> Mapping[str, Any]:
     return first.get("measure") or {}
 
 
+def _last(first: Worker) -> int | None:
+    """Return the number of steps that count, or None for all. A program may make more steps while it is being ended."""
+    ends = ((first.get("stopped") or {}).get("step"), _rule(first).get("at_most_steps"))
+    return min((end for end in ends if isinstance(end, int)), default=None)
+
+
 def _reporters(first: Worker, world_size: int) -> int:
     """Return the number of processes that write step files. A program that prints its steps has one file for all processes."""
     return 1 if first.get("steps_from") == StepSource.STDOUT else world_size
@@ -124,7 +130,7 @@ def _reported(series: Sequence[Step], first: Worker) -> Cells:
 def _series(run_dir: Path, reporters: int, per_batch: int, at_most: int | None) -> _Series | Caveat:
     """Return the steps that all ranks have, or the reason if there are none. `per_batch` ranks share each batch.
 
-    A program that reports its own steps is ended shortly after step number `at_most`. Its later steps are left out.
+    A program that reports its own steps is ended shortly after the step at place `at_most`. Its later steps are left out.
     """
     ranks = {rank: own for rank, own in steps.read(run_dir).items() if own}
     if not ranks:
@@ -274,7 +280,7 @@ def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
         return None
     first, shared = workers[0], rank_files.ranks_per_batch(workers[0])
     reporters = _reporters(first, int(first.get("world_size") or 1))
-    series = _series(run_dir, reporters, shared, _rule(first).get("at_most_steps"))
+    series = _series(run_dir, reporters, shared, _last(first))
     if isinstance(series, Caveat):
         return None
     state = _state(series, first)

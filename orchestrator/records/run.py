@@ -101,6 +101,8 @@ class Command:
 class ProcessOutcome:
     """The end of a process tree. `exit_code` is None if a signal ended the process; times are seconds since the epoch.
 
+    `ended_at` is the time when the process ended by itself, or when it reached a limit. Ending it then takes until `gone_at`.
+
     `pid` is the id of the process that was started. `limit` is the limit that the process tree reached. `survivors` are processes
     that could not be ended. `memory_kills` is the number of processes that the kernel killed because memory ran out. It is 0 if the
     kernel does not count such processes for this tree. `cold_because` says why a run that was to start warm started cold.
@@ -110,6 +112,7 @@ class ProcessOutcome:
     signal: int | None
     started_at: float
     ended_at: float
+    gone_at: float | None = None
     pid: int | None = None
     limit: Limit | None = None
     cancelled: bool = False
@@ -121,6 +124,10 @@ class ProcessOutcome:
     @property
     def wall_s(self) -> float:
         return self.ended_at - self.started_at
+
+    @property
+    def until_gone_s(self) -> float:
+        return (self.gone_at or self.ended_at) - self.started_at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

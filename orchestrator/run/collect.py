@@ -104,7 +104,7 @@ def _of_trainer(experiment: Experiment, method: str, answer: Iterable[_T], kind:
 def read(
     experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Sequence[Gpu], wall_s: float | None = None
 ) -> Findings:
-    """Return the findings in a run's folder. The run took `wall_s` seconds, and all its processes must have ended."""
+    """Return the findings in a run's folder. Its last process ended after `wall_s` seconds."""
     workers = _workers(run_dir)
     trainer = trainers.get(experiment.trainer)
     own = _of_trainer(experiment, "metrics", trainer.metrics(run_dir), Measurement)

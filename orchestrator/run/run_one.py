@@ -245,7 +245,7 @@ def _evidence(
             remove_container(folder)
     outcome, residue = trained.outcome, gpu_access.given_back(gpus, taken_before)
     redact_rank_files(folder)
-    findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus, wall_s=outcome.wall_s)
+    findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus, wall_s=outcome.until_gone_s)
     judged = _judged(experiment, folder, trained, findings, claim)
     if judged.status is Status.FAILED and "slurm" in claim.details and stop.comes_within(_LATE_SIGNAL_S):
         outcome = replace(outcome, cancelled=True)

@@ -45,6 +45,15 @@ while time.monotonic() < end:
     pass
 print(json.dumps({"step": 2, "seconds": 0.1, "tokens": 1}), flush=True)
 """
+# A program that makes steps until its epoch ends, whatever signal it gets.
+STAYS = """
+import json, signal, time
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+for number in range(1, 10**6):
+    time.sleep(0.02)
+    print(json.dumps({"step": number, "seconds": 0.02 + 0.00001 * (number % 3), "tokens": 1000}), flush=True)
+"""
 CALLS = """
 import sys, time
 from tunebench.steps import step
@@ -137,6 +146,15 @@ def test_a_known_step_time_ends_the_program(tmp_path: Path) -> None:
     code = PRINTS.format(steps=100_000)
     _, record = carried_out(tmp_path, experiment(code, measure=Measure(within=0.05, discard_steps=0)))
     assert (record.status, values(record)["stopped_early"]) == (Status.OK, "within")
+
+
+def test_steps_while_the_program_is_being_ended_do_not_count(tmp_path: Path) -> None:
+    """It takes six seconds until the program is killed. The steps in this time do not make the run invalid."""
+    run_dir, record = carried_out(tmp_path, experiment(STAYS, measure=Measure(within=0.05)))
+    assert record.status is Status.OK, record.cause
+    written = len((run_dir / "steps-rank0.jsonl").read_text().splitlines())
+    assert record.wall_s < 5 and values(record)["steps"] < written - 200
+    assert values(record)["stopped_early"] == "within"
 
 
 def test_steps_that_begin_again_leave_no_speed_and_the_reason(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def run(
         signal=-code if code < 0 else None,
         started_at=started_at,
         ended_at=started_at + took_s,
+        gone_at=started_at + time.monotonic() - began,
         pid=child.pid,
         limit=limit,
         cancelled=cancelled,
