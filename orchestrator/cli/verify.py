@@ -27,7 +27,7 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Compare Tunebench's numbers with published ones. Each is met, not met, not run, or cannot run here.
+    """Compare Tunebench's numbers with published ones. Each is met, explained, not met, not run, or cannot run here.
 
     Counts of parameters and FLOPs are made at once. Memory and speed are those of earlier runs. Exit code 1: a number is not met.
     """
@@ -50,7 +50,7 @@ def verify(
         say(f"{results}: this folder has no ended run of {_shown(scenarios)}, so no value is compared with its runs.")
     states = {outcome.state for outcome in outcomes}
     if states & {judging.State.NOT_RUN, judging.State.CANNOT_RUN}:
-        where = "here" if judging.State.NOT_RUN in states else "on such a machine"
+        where = "here" if judging.State.NOT_RUN in states else "on a machine with such GPUs"
         folder = RESULTS if is_other or results is None else results
         command = shlex.join(["tunebench", "run", _shown(scenarios), "--results", str(folder)])
         say(f"To measure the other values {where}: {command}")

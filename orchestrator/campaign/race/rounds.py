@@ -13,7 +13,7 @@ from orchestrator.measure.intervals.race import NoSpeed
 from orchestrator.records import Experiment, Reason
 from orchestrator.results.store import Store
 
-_NOT_NEEDED = Reason(kind="not_needed", text="the race did not need it")
+_NOT_NEEDED = Reason(kind="not_needed", text="the race has not needed it")
 # Carries out the runs of these experiments that are due.
 CarryOut = Callable[[Sequence[Experiment]], Summary]
 
@@ -42,7 +42,7 @@ def tune(
         for sentence in view.of_round(races):
             say(sentence)
         before = _runs(races)
-        now = _with_repeats(experiments, races, more=due)
+        now = _without_those_not_needed(_with_repeats(experiments, races, more=due), races)
         store.add(now)  # so the status does not count repeats of the others as pending
         summary = run([one for one in now if one.id in due])
         races = _look(experiments, store, aim)
@@ -86,15 +86,10 @@ def _with_repeats(
 
 
 def _without_those_not_needed(experiments: Sequence[Experiment], races: Sequence[Place]) -> list[Experiment]:
-    """Return the experiments. Those that the races did not need are marked, so that reports say why they have no run."""
-    left = {name: why for place in races for name, why in place.state.left.items()}
-    runs = _runs(races)
-    return [
-        replace(one, skip=_NOT_NEEDED)
-        if one.id in left and left[one.id].why is NoSpeed.NOT_NEEDED and not runs[one.id]
-        else one
-        for one in experiments
-    ]
+    """Return the experiments. Those that the races have not needed are marked, so that reports say why they have no run."""
+    left = {name for place in races for name, left in place.state.left.items() if left.why is NoSpeed.NOT_NEEDED}
+    unused, runs = left.union(*(place.state.held for place in races)), _runs(races)
+    return [replace(one, skip=_NOT_NEEDED) if one.id in unused and not runs[one.id] else one for one in experiments]
 
 
 def _with_all_repeats(experiment: Experiment, raced: Experiment) -> Experiment:

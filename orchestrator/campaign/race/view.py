@@ -73,7 +73,10 @@ def bounds(groups: Sequence[Sequence[Experiment]], races: Sequence[Place] = ()) 
 def _more(place: Place) -> tuple[int, int]:
     """Return the fewest and the most runs that a race still makes. Earlier runs may be more than the rounds have used."""
     known = place.state.standing.runs if place.state.standing else {}
-    used = sum(max(known.get(name, 0), min(1, len(records))) for name, records in place.records.items())
+    used = sum(
+        max(known.get(name, 0) + (name in place.state.made), min(1, len(records)))
+        for name, records in place.records.items()
+    )
     if place.state.due:
         least = max(len(place.state.due), fewest_runs(place.experiments) - place.runs)
         return least, max(least, most_runs(place.experiments) - used)

@@ -106,7 +106,8 @@ class Race:
     """A race at one time. `due` are the runs of `round` that are missing. The race is over if `due` is empty.
 
     `racing` are the experiments in the race, the fastest first. `left` says why the others left. If `is_cut`, the race ended
-    because the next round would have made more runs than it may. `held` are experiments that no round needed so far.
+    because the next round would have made more runs than it may. `held` are experiments that no round needed so far. `made` are
+    the experiments whose run of this round is there already.
     """
 
     round: int
@@ -116,6 +117,7 @@ class Race:
     standing: Standing | None
     is_cut: bool = False
     held: frozenset[str] = frozenset()
+    made: tuple[str, ...] = ()
 
 
 def race(
@@ -167,7 +169,9 @@ def _race(
             break
         number += 1
         if due := tuple(name for name in turn if len(runs.get(name, ())) <= len(values[name])):
-            return Race(round=number, due=due, racing=_in_order(racing, found), left=left, standing=found, held=held)
+            made = tuple(name for name in turn if name not in due)
+            in_order = _in_order(racing, found)
+            return Race(round=number, due=due, racing=in_order, left=left, standing=found, held=held, made=made)
         for name in turn:
             values[name][number] = runs[name][len(values[name])]
         left |= {name: Left(round=number, why=why) for name in racing if (why := _no_speed(values[name]))}

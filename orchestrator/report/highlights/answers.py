@@ -72,8 +72,8 @@ class Candidate:
 class Answer:
     """The answer for one model and number of GPUs: a sentence without its full stop, and the candidates, the fastest first.
 
-    `ids` has the ids of all experiments that were compared. `best` has the id of the one that is clearly the fastest, or of two
-    without a clear difference, or none.
+    `ids` has the ids of all experiments that were compared. `best` has the id of the one that was fastest, or of two without a
+    clear difference, or none.
     `unit` and `memory` are the headings of their speeds and their memory. `has_costs`: a candidate has a cost. `more` is the number
     of candidates that are left out.
     """
@@ -132,7 +132,7 @@ def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[
         (name for name in MEMORIES if any(known.numbers(name, row) is not None for row in values)), MEMORIES[0]
     )
     names = {row: known.names.configuration(row, work=work) for row in values}
-    text, best = _text(known, against, values, trusted, names)
+    text, best, is_clear = _text(known, against, values, trusted, names)
     text += _faster_in_doubt(known, ordered, trusted, names) if len(trusted) > 1 else ""
     shown, ids = ordered[:MOST_ROWS], [str(name) for name in column(known.table.experiments, "id")]
     return Answer(
@@ -141,7 +141,9 @@ def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[
         unit=metric(speed).label,
         memory=metric(memory).label,
         candidates=tuple(
-            _candidate(known, against, values, row, (speed, memory), name=names[row], is_best=[row] == best)
+            _candidate(
+                known, against, values, row, (speed, memory), name=names[row], is_best=is_clear and [row] == best
+            )
             for row in shown
         ),
         ids=frozenset(ids[row] for row in ordered),
@@ -157,21 +159,22 @@ def _text(
     values: Mapping[int, Sequence[float]],
     trusted: Sequence[int],
     names: Mapping[int, str],
-) -> tuple[str, list[int]]:
-    """Return the sentence, and the row that is clearly the fastest, or two rows without a clear difference, or none."""
+) -> tuple[str, list[int], bool]:
+    """Return three values: the sentence; the row that was fastest, or two without a clear difference; whether it was so clearly."""
     if not trusted:
-        return "no answer: every speed is in doubt", []
+        return "no answer: every speed is in doubt", [], False
     best, *others = trusted
     name = names[best]
     if not others:
         left_out = [row for row in values if row != best]
         if not left_out:
-            return f"no answer: only {name} has this speed", []
+            return f"no answer: only {name} has this speed", [], False
         why = dict.fromkeys(doubt.kind.value for row in left_out for doubt in known.doubts[row])
         doubted = listed([names[row] for row in left_out], most=2)
         return (
             f"no answer: {doubted} {'is' if len(left_out) == 1 else 'are'} in doubt ({', '.join(why)}), and only {name} is left",
             [],
+            False,
         )
     second = others[0]
     follower = names[second]
@@ -181,20 +184,20 @@ def _text(
         for base, new in ((second, best), (best, second))
     )
     if known.in_doubt(best, second):
-        return f"no answer: {name} and {follower} had different numbers of neighbours", []
+        return f"no answer: {name} and {follower} had different numbers of neighbours", [], False
     if direction(lead) == 0:
-        return f"{name} or {follower}: no clear difference, {factor(lead)}", [best, second]
+        return f"{name} or {follower}: no clear difference, {factor(lead)}", [best, second], False
     if lead.interval is None:
-        return f"{name} was fastest, at {times(lead)} the speed of {follower}, {runs(lead)}", [best, second]
+        return f"{name} was fastest, at {times(lead)} the speed of {follower}, {runs(lead)}", [best], False
     fastest = f"{name} is fastest" + (f", for {money} per billion tokens" if (money := known.cost(best)) else "")
     pair = against.get(best)
     if pair is None or pair.speed is None or known.in_doubt(pair.new, pair.base) or direction(pair.speed.ratio) != 1:
         behind = against.get(second)
         memory = _memory(behind) if behind is not None and behind.base == best else ""
-        return f"{fastest}; {follower}, the next, is {change(other)}{memory}", [best]
+        return f"{fastest}; {follower}, the next, is {change(other)}{memory}", [best], True
     gain = f"{change(pair.speed.ratio)} than {names[pair.base]}"
     following = f"; {follower}, the next, is {change(other)}" if pair.base != second else ""
-    return f"{fastest}, {gain}{_memory(pair)}{following}", [best]
+    return f"{fastest}, {gain}{_memory(pair)}{following}", [best], True
 
 
 def _faster_in_doubt(known: Known, ordered: Sequence[int], trusted: Sequence[int], names: Mapping[int, str]) -> str:
