@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from factories.results import experiment, job, measured, record_of
+from factories.results import experiment, job, measured, of_command, record_of
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -116,6 +116,11 @@ def test_an_argument_without_a_whole_number_is_refused() -> None:
         (cell(), "r", "add --set arguments.r=N with a whole number"),
         (cell("many"), BATCH, f"{BATCH} 'many'; write a whole number from 1"),
         (cell("0"), BATCH, "write a whole number from 1"),
+        (
+            of_command("train", "{rank}", arguments={"r": "4"}),
+            "r",
+            "its command has neither {r} nor {arguments}; write {r}",
+        ),
     ):
         with pytest.raises(SelectionError, match="the search cannot begin") as error:
             searches([one], axis, gpu_memory_bytes=None)
@@ -187,3 +192,9 @@ def test_the_line_of_a_cell_has_the_values_that_distinguish_it() -> None:
         f"s-sgd (optim=sgd): not even {BATCH} 1 fits",
         f"s-adamw_torch (optim=adamw_torch): not even {BATCH} 1 fits",
     ]
+
+
+@pytest.mark.parametrize("word", ["{r}", "--r={r}", "{arguments}"])
+def test_a_command_that_gets_the_argument_is_searched(word: str) -> None:
+    (found,) = searches([of_command("train", word, arguments={"r": "4"})], "r", gpu_memory_bytes=None)
+    assert (found.axis, found.start) == ("r", 4)

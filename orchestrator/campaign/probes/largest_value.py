@@ -29,6 +29,7 @@ from orchestrator.records import Device, Experiment, RunRecord, Status, whole_nu
 from orchestrator.records.labels import labels
 from orchestrator.results.due_runs import Retry
 from orchestrator.results.store import Store
+from orchestrator.trainers.external.custom import placeholders
 
 SEARCHES = "searches"
 LENGTH = "max_seq_len"
@@ -110,6 +111,9 @@ def _starting_value(experiment: Experiment, axis: str, name: str) -> int:
         numbers = [one for one, text in experiment.arguments.items() if whole_number(text) is not None]
         cure = f"add --set arguments.{axis}=N with a whole number, or name another argument{suggestion(axis, numbers)}"
         raise SelectionError(f"{place}, because its experiments have no argument {axis!r}; {cure}")
+    if experiment.custom and placeholders(experiment.custom.command).isdisjoint((name, "arguments")):
+        cure = f"write {{{name}}} where the value belongs"
+        raise SelectionError(f"{place}, because its command has neither {{{name}}} nor {{arguments}}; {cure}")
     number = whole_number(value)
     if not number:
         raise SelectionError(f"{place} with {name} {value!r}; write a whole number from 1")
