@@ -66,7 +66,7 @@ from orchestrator.run.data_preparation import why_missing
 from orchestrator.run.nodes import communication, companions
 from orchestrator.run.nodes.rendezvous import meeting_point
 from orchestrator.run.training import Trained, start_facts, train
-from orchestrator.run.validity import gave_up, invalid, of_gone_folder
+from orchestrator.run.validity import gave_up, invalid, of_gone_folder, worth_saying
 from orchestrator.trainers.instrumented import with_own_seed
 
 # A cluster that ends an allocation signals its processes one after the other. The training, or the program that searches its log,
@@ -262,7 +262,7 @@ def _evidence(
         hint=hint(judged.kind, _errors_and_log(findings, folder), experiment),
         findings=replace(findings, measurements=(*findings.measurements, *of_host)),
         more_facts={**companions.facts(folder, watchers), **_communication(experiment, folder), **start_facts(outcome)},
-        warnings=(*before, *findings.warnings, *busy_host(share), *broken, *after),
+        warnings=(*before, *worth_saying(findings.warnings, judged), *busy_host(share), *broken, *after),
     )
 
 

@@ -1,12 +1,16 @@
-"""Reasons why a run's numbers do not count: they are invalid, the run's folder is gone, or another benchmark gave up the run."""
+"""Reasons why a run's numbers do not count: they are invalid, the run's folder is gone, or another benchmark gave up the run.
+
+Also: which warnings about them are worth saying.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from orchestrator.measure.failure_kinds import FOLDER_GONE, hint
+from orchestrator.measure.failure_kinds import FOLDER_GONE, NO_METRICS, hint
 from orchestrator.measure.failures import Verdict
-from orchestrator.records import CaveatKind, Experiment, RunFolder, RunRecord, Status
+from orchestrator.records import Caveat, CaveatKind, Experiment, RunFolder, RunRecord, Status
 from orchestrator.results.claims import Claim
 from orchestrator.run import settings_check
 from orchestrator.run.collect import Findings
@@ -33,6 +37,12 @@ def invalid(experiment: Experiment, findings: Findings) -> Verdict | None:
     if findings.impossible:
         return Verdict(status=Status.INVALID, kind="overcounted", cause=findings.impossible)
     return None
+
+
+def worth_saying(warnings: Sequence[Caveat], judged: Verdict) -> Iterator[Caveat]:
+    """Yield the warnings. A run that was interrupted or failed has no steady state for that reason, so this is left out."""
+    ended_well = judged.status in (Status.OK, Status.INVALID) or judged.kind == NO_METRICS
+    return (one for one in warnings if ended_well or one.kind is not CaveatKind.NO_STEADY_SPEED)
 
 
 def of_gone_folder(record: RunRecord, folder: RunFolder, experiment: Experiment) -> RunRecord:

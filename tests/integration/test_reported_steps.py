@@ -167,6 +167,16 @@ def test_steps_that_begin_again_leave_no_speed_and_the_reason(tmp_path: Path) ->
     )
 
 
+def test_a_run_that_failed_is_not_blamed_for_a_missing_steady_state(tmp_path: Path) -> None:
+    code = (
+        "import json\nfor step in range(3):\n    print(json.dumps(dict(step=step, seconds=0.1)))\nraise SystemExit(3)"
+    )
+    _, record = carried_out(tmp_path, experiment(code, custom=command_without_metrics()))
+    assert record.status is Status.FAILED and CaveatKind.NO_STEADY_SPEED not in [one.kind for one in record.warnings]
+    (why,) = [one.why_missing for one in record.measurements if one.name == "step_time_s"]
+    assert why and "are left after" in why
+
+
 def command_without_metrics() -> CustomCommand:
     return CustomCommand(command=("{python}", "-c", "{code}"), launcher="none")
 
