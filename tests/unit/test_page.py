@@ -642,7 +642,7 @@ def test_hostile_names_are_text_and_nothing_else(tmp_path: Path, page: str) -> N
     assert data_of(made)["table"]["rows"] == len(HOSTILE)
     tame, found = Elements(page), Elements(made)
     assert len(found.all("script")) == len(tame.all("script"))
-    assert {tag for tag, _ in found.elements} <= {tag for tag, _ in tame.elements} | {"li", "ul", "strong"}
+    assert {tag for tag, _ in found.elements} <= {tag for tag, _ in tame.elements} | {"li", "ul", "strong", "code"}
     assert not [name for _, attributes in found.elements for name in attributes if name.startswith("on")]
     assert all(str(one.get("href", "#")).startswith("#") for one in found.all("a"))
     assert "\u202e" not in made
@@ -906,3 +906,7 @@ def test_no_two_series_look_the_same() -> None:
     for marks in ((colours.colour, colours.symbol), (colours.colour, colours.dash)):
         looks = {tuple(mark(place) for mark in marks) for place in range(16)}
         assert len(looks) == 16
+
+
+def test_words_in_backticks_are_code_and_stay_escaped() -> None:
+    assert shell._with_code("`a <b>` & `c`") == "<code>a &lt;b&gt;</code> &amp; <code>c</code>"

@@ -12,6 +12,7 @@ table))
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from orchestrator.files.printable_text import printable
 from orchestrator.report.page.charts.chart import Absent, Chart, as_data
@@ -99,7 +100,7 @@ def _policy(scripts: Sequence[str]) -> str:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
@@ -107,6 +108,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
+    environment.filters["with_code"] = _with_code
+    return environment
+
+
+def _with_code(text: str) -> Markup:
+    """Return a sentence as HTML. What it has in backticks is code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))
 
 
 def _template(name: str) -> str:
