@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,6 +167,23 @@ def test_a_loss_that_the_trainers_filter_hides_is_seen(tmp_path: Path) -> None:
     seen = trained(tmp_path, [3.0, 2.0, math.nan, 1.0], filters=True)
     assert [loss for _, loss in seen["losses"]] == [3.0, 2.0, 0.0, 1.0]
     assert seen["nonfinite_step"] == 3
+
+
+def test_a_hidden_loss_of_a_trainer_with_a_step_of_its_own_is_seen(tmp_path: Path) -> None:
+    def of_another_class(module: Any, losses: list[float]) -> None:
+        class Own(module.Trainer):  # type: ignore[misc]
+            def training_step(self, model: Any, inputs: Any) -> Any:
+                return torch.tensor(self.losses[self.state.global_step])
+
+        for _ in range(2):
+            trainer = Own(module, losses)
+            trainer.train()
+            gone = weakref.ref(trainer)
+            del trainer
+            assert gone() is None, "nothing keeps the Trainer alive"
+
+    seen = trained(tmp_path, [3.0, math.nan, 1.0], filters=True, target=of_another_class)
+    assert seen["nonfinite_step"] == 2
 
 
 @pytest.mark.parametrize("log_every", [2, 100])

@@ -174,7 +174,8 @@ class Recorder:
                 # Now the GPU has work to do. At the edges of a step, the GPU would have to wait for the harvest.
                 self.meter.count(kept, inputs)
                 self.harvest()
-            self.look_at(loss, trainer)
+            if "training_step" not in vars(trainer):
+                self.look_at(loss, trainer)
             return loss
 
         kind.training_step = training_step
@@ -207,6 +208,24 @@ class Recorder:
         if filtered and finite(float(loss)) is None:
             self.nonfinite = int(self.state.global_step) + 1
 
+    def watch_loss(self, trainer: Any) -> None:
+        """Look at the loss that this Trainer's step returns. Its class may have its own step, or change the loss of the base step.
+
+        Nothing here may keep the Trainer alive.
+        """
+        own, of = vars(trainer).get("training_step"), weakref.ref(trainer)
+        if getattr(own, "is_watched", False):
+            return
+
+        def training_step(*args: Any, **kwargs: Any) -> Any:
+            one: Any = of()
+            loss = own(*args, **kwargs) if own else type(one).training_step(one, *args, **kwargs)
+            self.look_at(loss, one)
+            return loss
+
+        training_step.is_watched = True  # type: ignore[attr-defined]
+        trainer.training_step = training_step
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.reset()
         self.state = state
@@ -220,6 +239,8 @@ class Recorder:
         self.ending = self.endings.build(self.measure, rank=self.rank, world_size=size)
         self.stamp("train_begin")
         if not self.off:
+            if trainer is not None:
+                self.watch_loss(trainer)
             native = self.tracker == "native" or (self.tracker is None and not args.skip_memory_metrics)
             self.memory.begin(resets=not native)
             parts = {"counting": self.counting, "compilations": self.compilations}
