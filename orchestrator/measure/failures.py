@@ -165,8 +165,10 @@ def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str
         who = "it" if child.rank is None else f"rank {child.rank}"
         return "killed", f"{who} was ended by {signal_name(number)}"
     kind, line = _log_error(log)
-    if errors and (errors[0][0] != "unknown" or kind is None):
-        return errors[0]
+    # A rank's own error of an unknown kind is rather the cause than what follows on other ranks, such as a closed connection.
+    own = next((error for error in errors if error[0] == "unknown"), next(iter(errors), None))
+    if own is not None and (own[0] != "unknown" or kind is None or known(kind).follows):
+        return own
     if number is not None:
         return kind or "killed", line or f"it was ended by {signal_name(number)}"
     if kind is None:
@@ -199,9 +201,10 @@ def _log_error(log: str) -> tuple[str | None, str | None]:
     if not lines:
         return kind_of_text(log_tail(log)), None
     errors = [(kind_of_text(line), line) for line in lines]
-    if known(errors[0][0]).follows:
-        return next((error for error in errors if error[0] is not None and not known(error[0]).follows), errors[0])
-    return errors[0]
+    if not known(errors[0][0]).follows:
+        return errors[0]
+    causes = [error for error in errors if not known(error[0]).follows]
+    return next((error for error in causes if error[0] is not None), next(iter(causes), errors[0]))
 
 
 def _error_lines(log: str) -> list[str]:

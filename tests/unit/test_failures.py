@@ -79,6 +79,17 @@ def test_an_error_that_only_follows_gives_way_to_an_earlier_one():
     assert judged(outcome(), log=log).kind == "oom_cuda"
 
 
+def test_a_ranks_own_error_counts_before_the_broken_connections_of_the_others():
+    closed = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer"
+    ranks = [worker("ValueError", "rank one says no", rank=1, step=11), worker("RuntimeError", closed, step=11)]
+    for order in (ranks, ranks[::-1]):
+        told = judged(outcome(), workers=order, log=closed)
+        assert (told.kind, told.cause) == ("unknown", "rank 1, step 11: ValueError: rank one says no")
+    own = "[rank1]: Traceback (most recent call last):\n[rank1]: KeyError: 'my own bug'\n"
+    told = judged(outcome(), log=f"{own}[rank0]: {closed}\n")
+    assert told.cause == "KeyError: 'my own bug'"
+
+
 def test_killed_becomes_oom_host_when_the_kernel_says_so():
     assert judged(outcome(None, signal.SIGKILL)).kind == "killed"
     told = judged(outcome(None, signal.SIGKILL), out_of_memory=True)
