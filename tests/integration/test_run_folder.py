@@ -117,6 +117,21 @@ def test_a_record_that_another_program_wrote_is_moved_aside_and_named(disturbed:
         assert aside.name in record.warnings[-1].sentence
 
 
+def test_a_copied_run_does_not_count_and_is_made_again(tmp_path: Path) -> None:
+    command = "custom: {command: ['{python}', -c, 'print(1)'], launcher: none}"
+    (tmp_path / "s.yaml").write_text(
+        f"scenarios:\n- {{name: s, trainer: custom, device: cpu, repeats: 2, {command}}}\n"
+    )
+    tunebench(tmp_path, "run", "s.yaml", "--repeats", "1")
+    (first,) = (tmp_path / "results").glob("experiments/*/runs/r1-t1")
+    shutil.copytree(first, first.with_name("r2-t1"))
+    again = tunebench(tmp_path, "run", "s.yaml")
+    assert again.code == 1 and "--retry-failed lost" in again.said
+    assert "1 of 2 done" in tunebench(tmp_path, "status", "results").out
+    assert tunebench(tmp_path, "run", "s.yaml", "--retry-failed", "lost").code == 0
+    assert len([*first.parent.glob("r2-*")]) == 2 and len([*first.with_name("r2-t1").glob("record.json*")]) == 2
+
+
 def test_a_record_that_another_program_forged_does_not_count(disturbed: Campaign, tmp_path: Path) -> None:
     forged = next(disturbed.results.glob("experiments/removes-work*/runs/*/record.json"))
     code = f"import shutil, sys; shutil.copy({str(forged)!r}, sys.argv[1] + '/record.json'); sys.exit(3)"
