@@ -37,30 +37,53 @@ _MEMORY_OF_A_STAGE = {
 }
 
 
-# Larger numbers may be too large for a float. A count may be one of bytes.
-_Count = Annotated[int, Field(ge=0, lt=2**63)] | None
+# Larger numbers may be too large for a float. A count may be one of bytes, or a sum of tensors, which is a float.
+_Count = Annotated[float, Field(ge=0, lt=2.0**63)] | None
 _Number = Annotated[float, Field(gt=-(2.0**63), lt=2.0**63)] | None
+_Whole = Annotated[int, Field(ge=0, lt=2**31)] | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
     """The scenario's `measure:`."""
 
-    at_most_steps: _Count = None
-    at_least_steps: _Count = None
-    discard_steps: _Count = None
+    at_most_steps: _Whole = None
+    at_least_steps: _Whole = None
+    discard_steps: _Whole = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """Those settings in effect that enter calculations. The others are only compared and shown."""
+    """Those settings in effect on which all counts depend. The others come from the user's model and arguments."""
 
-    world_size: _Count = None
-    data_parallel_ranks: _Count = None
-    max_seq_len: _Count = None
-    device_name: str | None = None
-    recomputation: str | None = None
-    architecture: dict[str, _Number | bool | str | list[str]] | None = None
+    world_size: _Whole = None
+    data_parallel_ranks: _Whole = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """The counts of a rank."""
+
+    steps: _Count = None
+    micro: _Count = None
+    processed: _Count = None
+    real: _Count = None
+    labelled: _Count = None
+    samples: _Count = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """Memory at a stage, or at the peak of the process."""
+
+    allocated_bytes: _Count = None
+    reserved_bytes: _Count = None
+    peak_allocated_bytes: _Count = None
+    peak_reserved_bytes: _Count = None
+    saved_for_backward_bytes: _Count = None
+    rss_bytes: _Count = None
+    alloc_retries: _Count = None
+    ooms: _Count = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +95,15 @@ class _Compiling:
     other_s: float
     cache_hits: int
     cache_misses: int
-    reasons: list[str]
+    reasons: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _RankFile:
-    """The content of `worker-rank<R>.json` (`workers/instrument/recorder.py`), which may have more fields."""
+    """The content of `worker-rank<R>.json` (`workers/instrument/recorder.py`) that is read here. It may have more fields."""
 
-    rank: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    world_size: _Count = None
+    rank: _Whole = None
+    world_size: _Whole = None
     host: str | None = None
     clock: str | None = None
     error: dict[str, Any] | None = None
@@ -88,17 +111,17 @@ class _RankFile:
     stamps: dict[str, _Number] | None = None
     core_wait: dict[str, _Number] | None = None
     metrics: dict[str, Any] | None = None
-    tokens: dict[str, _Count] | None = None
-    peak: dict[str, _Count] | None = None
-    memory: dict[str, dict[str, _Count] | None] | None = None
-    gpu: dict[str, int | str | None] | None = None
+    tokens: _Tokens | None = None
+    peak: _Memory | None = None
+    memory: dict[str, _Memory | None] | None = None
+    gpu: dict[str, Any] | None = None
     settings: _Settings | None = None
     versions: dict[str, Any] | None = None
     losses: list[Any] | None = None
     log_times: list[Any] | None = None
-    nonfinite_step: _Count = None
+    nonfinite_step: _Whole = None
     measure: _Rule | None = None
-    toggle_steps: _Count = None
+    toggle_steps: _Whole = None
     steps_from: str | None = None
     steps_note: str | None = None
     steps_problem: str | None = None

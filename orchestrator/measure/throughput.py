@@ -224,12 +224,15 @@ def _work(series: Sequence[Step], first: Worker, numbers: Cells) -> Cells:
     tokens, squares = _total(counted, "tokens"), _total(counted, "squares")
     if not settings.get("architecture") or tokens is None or squares is None or speed is None:
         return {}
-    work = flops.achieved(settings, squares_per_token=squares / tokens, tokens_per_s_per_gpu=speed)
     per_step = speed / numbers["steps_per_s"]
     passes = {name: numbers.get(f"{name}_time_s") for name in flops.PASSES}
-    return work | flops.of_passes(
-        settings, squares_per_token=squares / tokens, tokens_per_step=per_step, seconds=passes
-    )
+    try:
+        work = flops.achieved(settings, squares_per_token=squares / tokens, tokens_per_s_per_gpu=speed)
+        return work | flops.of_passes(
+            settings, squares_per_token=squares / tokens, tokens_per_step=per_step, seconds=passes
+        )
+    except (TypeError, ValueError, AttributeError, OverflowError):  # a model's config may have any value there
+        return {}
 
 
 def _rank_rows(

@@ -21,7 +21,7 @@ from orchestrator import trainers
 from orchestrator.files import reading, writing
 from orchestrator.files.package import STEPS_MODULE
 from orchestrator.measure import steps
-from orchestrator.measure.rank_files import worker_files
+from orchestrator.measure.rank_files import why_wrong, worker_files
 from orchestrator.measure.steps.printed import StepLines
 from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, RunFolder, StepSource
 from orchestrator.records.run_folder import MODULES
@@ -133,6 +133,8 @@ class ReportedSteps:
         if self.source is StepSource.STDOUT:
             self._take(b"\n")  # the last line may lack its line break
             self._take_file()
+        if why_wrong(self.folder.path):
+            return  # the run is invalid for this reason, so the file stays as it is
         ranks = self.folder.all_steps()
         if outcome.exit_code == 0 or outcome.limit is Limit.MEASURED:
             ranks.setdefault(0, self.folder.steps(0))
