@@ -134,10 +134,13 @@ def write_into(folder: Path, name: str, content: str | bytes) -> Path:
 
 
 def races(root: Path) -> list[dict[str, Any]]:
-    """Return the races in a results folder. Their file may come from someone else."""
+    """Return the races in a results folder, the last one first. Their file may come from someone else.
+
+    In files of older versions, the objective and the limits are those of all races.
+    """
     document = read_ours(root / RACE_FILE) or {}
-    found = document.get("races")
-    return [race for race in found if isinstance(race, dict)] if isinstance(found, list) else []
+    found, common = document.get("races"), {name: document.get(name) for name in ("objective", "limits")}
+    return [common | race for race in found if isinstance(race, dict)] if isinstance(found, list) else []
 
 
 def raced(race: Mapping[str, Any]) -> Iterator[str]:

@@ -244,7 +244,7 @@ def test_both_answers_are_said_if_the_report_sees_no_clear_difference(tmp_path: 
     assert re.fullmatch(
         r"kinds: 1 process: kind=a is the fastest; kind=b, the next, is 4\.\d % slower \(\d\.\d to \d\.\d\)\.", answer
     )
-    said = "The report, which trusts fewer speeds, says: kinds with 1 CPU process: kind a or kind b: no clear difference, 1.0"
+    said = "The report says: kinds with 1 CPU process: kind a or kind b: no clear difference, 1.0"
     assert report.startswith(said)
 
 
@@ -257,16 +257,18 @@ def test_the_cheapest_may_use_fewer_devices(tmp_path: Path) -> None:
     assert "kind=a on 1 process leads in money per token; kind=a on " in race.out
     again = tunebench(tmp_path, "plan", "s.yaml", "--tune", "--objective", "cost", "--results", "results")
     assert again.code == 0, "the folder has the price"
+    new = tune(tmp_path, "--objective", "cost", "--move-aside", kinds="a")
+    assert new.code == 2 and "needs a price" in new.err and (tmp_path / "results/race.json").exists()
 
 
 def test_a_folder_keeps_the_races_of_other_experiments(tmp_path: Path) -> None:
     tune(tmp_path, "--limit", "memory=2GiB", kinds="a, d")
     tune(tmp_path, kinds="c, large")
     tune(tmp_path, "--objective", "energy", kinds="c, large")
-    races = [
-        (one.at[0], one.summary.count("2.00 GiB"), len(one.rows)) for one in races_chart([tmp_path / "results"]).views
-    ]
-    assert races == [("kinds: 1 process", 1, 2), ("kinds: 1 process", 0, 2)]
+    tune(tmp_path, kinds="c")
+    views = races_chart([tmp_path / "results"]).views
+    races = [(one.at[0], one.summary.count("2.00 GiB"), len(one.rows)) for one in views]
+    assert races == [("kinds: 1 process", 0, 1), ("kinds: 1 process (2)", 0, 2), ("kinds: 1 process (3)", 1, 2)]
 
 
 def test_the_least_energy_wins(tmp_path: Path) -> None:

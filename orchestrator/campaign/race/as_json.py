@@ -24,10 +24,10 @@ from orchestrator.results.store import Store
 
 
 def keep(races: Sequence[Place], store: Store, aim: Aim) -> None:
-    """Write the races, also before they are over. Earlier races of other experiments stay in the file."""
+    """Write the races, also before they are over. Earlier races stay in the file if another experiment took part in them."""
     names, own = Names(races), {one.id for place in races for one in place.experiments}
-    earlier = [race for race in folder.races(store.root) if own.isdisjoint(folder.raced(race))]
-    document = {"tool": folder.TOOL, "races": [*earlier, *(_race(place, names, aim) for place in races)]}
+    earlier = [race for race in folder.races(store.root) if not own.issuperset(folder.raced(race))]
+    document = {"tool": folder.TOOL, "races": [*(_race(place, names, aim) for place in races), *earlier]}
     store.write(folder.RACE_FILE, redact(json.dumps(document, indent=1)) + "\n")
 
 

@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from orchestrator.campaign.race.aim import SPEED, Aim
 from orchestrator.campaign.race.objective import Objective
@@ -43,8 +42,6 @@ LEAST_REPEATS = 3
 _COMPILES = ("torch_compile",)
 # With a larger value, the speed rises up to a plateau. Of several that differ, the first one is an order's.
 _ORDERED = ("per_device_train_batch_size", "max_seq_len")
-# The half of a 95 % interval, in standard errors.
-_INTERVAL_ERRORS = 1.96
 _NO_MEMORY = ("oom_cuda", "oom_host")
 
 # The last record of each of the first repeats. None: the record cannot be read.
@@ -113,8 +110,7 @@ def places(experiments: Sequence[Experiment], store: Store, aim: Aim = SPEED) ->
         slow = [one.id for one in group if any(argument_names.is_true(one.arguments.get(name)) for name in _COMPILES)]
         repeats = max(one.repeats for one in group)
         ids, in_order = [one.id for one in group], orders(group)
-        rules = _rules(records.values())
-        state = race(ids, values, slow=slow, orders=in_order, repeats=repeats, most=most_runs(group), rules=rules)
+        state = race(ids, values, slow=slow, orders=in_order, repeats=repeats, most=most_runs(group))
         in_doubt = sum(value is NoSpeed.IN_DOUBT for of_one in values.values() for value in of_one)
         took_s = {one.id: [known.seconds for run in runs[one.id] if (known := took(one, run))] for one in group}
         yield Place(experiments=group, state=state, records=records, in_doubt=in_doubt, took_s=took_s)
@@ -206,20 +202,6 @@ def _speed(records: Iterable[Records]) -> str:
             }
         )
     return max(SPEEDS, key=lambda name: (counts[name], -SPEEDS.index(name)))
-
-
-def _rules(records: Iterable[Records]) -> Rules:
-    """Return the rules with the noise that is assumed beforehand: the usual one, or more if single runs are less certain.
-
-    The interval of a run's step time says how certain its speed is. In short runs it is wide, and runs differ at least as much.
-    """
-    errors = [
-        math.log(high / low) / (2 * _INTERVAL_ERRORS)
-        for of_one in records
-        for record in of_one
-        if (low := _number(record, "step_time_low_s")) and (high := _number(record, "step_time_high_s"))
-    ]
-    return Rules(noise=max(Rules().noise, median(errors))) if errors else Rules()
 
 
 def _number(record: RunRecord | None, name: str) -> float | None:

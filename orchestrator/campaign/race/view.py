@@ -190,6 +190,8 @@ def answer(place: Place, names: Names, aim: Aim) -> str:
     if not known:
         return f"{names.place(place)}: no winner; the table says why each experiment was dropped."
     leader, *others = known
+    if len(place.experiments) == 1:
+        return f"{names.place(place)}: {names.of(leader)} is the only experiment of its race."
     is_tied = bool(others) and others[0] in place.state.racing
     best = _BEST[aim.objective][is_tied] + (" within the limits" if aim.has_limits else "")
     following = f"; {names.of(others[0])}, the next, {_behind(place, others[0], aim)}" if others else ""

@@ -93,7 +93,7 @@ class Races:
                 best.append(sentence)
                 continue
             best.append(view.answer(place, names, self.aim))
-            remarks += [f"The report, which trusts fewer speeds, says: {sentence}"] if sentence else []
+            remarks += [f"The report says: {sentence}"] if sentence else []
         return best, remarks
 
 

@@ -90,7 +90,8 @@ def price_of(options: PlanOptions | StartOptions) -> Price | None:
     from orchestrator.results.table.sources import costs
 
     price = given_price(options.price) or site_price(options.scenarios)
-    return price or costs.price_of(folder.read_suite(options.results or RESULTS) or {})
+    is_new = options.assume if isinstance(options, PlanOptions) else options.move_aside
+    return price or (None if is_new else costs.price_of(folder.read_suite(options.results or RESULTS) or {}))
 
 
 def with_executor(suite: Suite, options: PlanOptions | RunOptions) -> tuple[Suite, Site | None]:

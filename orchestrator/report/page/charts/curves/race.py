@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,14 +48,17 @@ class _Row:
 
 def races(roots: Iterable[Path]) -> Chart:
     """Return the chart of the races in these results folders. It has no views if there was no race."""
-    views = []
+    views: list[View] = []
+    names = Counter[str]()
     for root in roots:
         for race in folder.races(root):
             compared, limits = _COMPARED.get(str(race.get("objective")), "speed"), _limits(race.get("limits"))
-            rows = [*_rows(race)][:_MOST_ROWS]
+            rows, name = [*_rows(race)][:_MOST_ROWS], _words(race.get("name"))
+            names[name] += 1
+            shown = name if names[name] == 1 else f"{name} ({names[name]})"
             for stretch, drawn in in_stretches(rows, ROWS):
-                at = _words(race.get("name")), stretch
-                summary = f"{at[0]}: {_words(race.get('words'))}.{limits}"
+                at = shown, stretch
+                summary = f"{shown}: {_words(race.get('words'))}.{limits}"
                 views += [_view(at, drawn, summary, compared)] if drawn else []
     reading = (
         "Each row is an experiment of a race (`tunebench tune`): its estimated speed relative to the leader's, and an interval of "
