@@ -83,10 +83,12 @@ def _installed(group: str, kind: type, ours: Iterable[str]) -> tuple[Mapping[str
             problems.append(
                 f"The {noun} '{point.name}' ({point.value}) is not a {kind.__name__}: see docs/add-a-plug.md."
             )
-        elif wrong := _check(plug, kind, f"the {noun} {point.name!r}"):
-            problems.append(f"The {noun} '{point.name}' ({point.value}) could not be loaded: {wrong}.")
-        else:
+            continue
+        try:
+            _check(plug, kind, f"the {noun} {point.name!r}")
             plugs[point.name] = plug
+        except Exception as error:
+            problems.append(f"The {noun} '{point.name}' ({point.value}) could not be loaded: {_told(error)}.")
     return plugs, tuple(problems)
 
 
@@ -94,8 +96,12 @@ class WrongAnswer(TypeError):
     """An installed plug gave an answer that its interface does not allow. The text is a sentence for people."""
 
 
-def _check(plug: Any, kind: type, name: str) -> str | None:
-    """Check an installed plug by the annotations of its interface. Return which attribute has a wrong type, if any.
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, WrongAnswer) else repr(error)
+
+
+def _check(plug: Any, kind: type, name: str) -> None:
+    """Check an installed plug by the annotations of its interface. Raise WrongAnswer for an attribute of a wrong type.
 
     Each method is replaced by one that raises WrongAnswer for an answer of a wrong type. Sequences are not checked, since any
     iterable will do, and their readers look at each item.
@@ -105,19 +111,20 @@ def _check(plug: Any, kind: type, name: str) -> str | None:
             try:
                 object.__setattr__(plug, attribute, _as_type(hint, getattr(plug, attribute), attribute))
             except ValueError as error:
-                return str(error)
+                raise WrongAnswer(str(error)) from None
     for method, function in vars(kind).items():
         hint = get_type_hints(function).get("return") if isfunction(function) else None
         if not method.startswith("_") and hint is not None and get_origin(hint) not in (Sequence, Iterator):
             own = getattr(plug, method)
             object.__setattr__(plug, method, _checked(own, hint, f"{name}, which is not part of Tunebench: {method}"))
-    return None
 
 
 def _checked(method: Callable[..., Any], hint: Any, name: str) -> Callable[..., Any]:
     @wraps(method)
     def checked(*args: Any, **kwargs: Any) -> Any:
         answer = method(*args, **kwargs)
+        if isinstance(answer, Iterator):
+            answer = [*answer]  # an error in a generator is the plug's own
         try:
             return _as_type(hint, answer, "its answer")
         except ValueError as error:

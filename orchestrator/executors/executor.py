@@ -34,9 +34,12 @@ def ends(executor: Executor, jobs: Sequence[Job]) -> Generator[tuple[Job, JobSta
     whose = f"the executor {type(executor).__module__}.{type(executor).__qualname__}: run"
     if not isinstance(ended, Iterator):
         raise WrongAnswer(f"{whose} returned {quoted(ended)}, and not an iterator; make it a generator")
-    with closing(ended) if isinstance(ended, Generator) else nullcontext():
+    close = getattr(ended, "close", None)
+    with closing(ended) if callable(close) else nullcontext():  # type: ignore[type-var]
         for one in ended:
-            if not (isinstance(one, tuple) and [*map(type, one)] == [Job, JobState]):
+            if not (
+                isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], Job) and isinstance(one[1], JobState)
+            ):
                 raise WrongAnswer(f"{whose} yielded {quoted(one)}, and not a job with its state; correct it there")
             yield one
 

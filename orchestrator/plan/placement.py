@@ -246,6 +246,11 @@ def _no_device(experiment: Experiment, trainer: Trainer) -> Reason | None:
 def _no_package(experiment: Experiment, trainer: Trainer, machine: Machine) -> Reason | None:
     of_framework = experiment.framework.requires if experiment.framework else ()
     required = dict.fromkeys((*trainer.requires_for(experiment.arguments), *of_framework))
+    if wrong := next((text for text in required if not _is_requirement(text)), None):
+        raise WrongAnswer(
+            f"trainer {trainer.name}: {quoted(wrong)} in its `requires` is not a package with versions; correct it there, such as "
+            "torchtune>=0.6"
+        )
     software = experiment.environment
     if not required or _not_built(experiment):
         return None
@@ -273,13 +278,16 @@ def _no_package(experiment: Experiment, trainer: Trainer, machine: Machine) -> R
 
 @lru_cache(maxsize=1024)
 def _requirement(text: str) -> Any:
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import Requirement
 
+    return Requirement(text)
+
+
+def _is_requirement(text: str) -> bool:
     try:
-        return Requirement(text)
-    except InvalidRequirement:
-        wrong = f"{quoted(text)} in the `requires` of a trainer is not a package with versions"
-        raise WrongAnswer(f"{wrong}; correct it there, such as torchtune>=0.6") from None
+        return _plain(text) or bool(_requirement(text))
+    except ValueError:
+        return False
 
 
 @lru_cache(maxsize=1024)

@@ -92,8 +92,8 @@ def _refuse_wrong(answer: object, kind: type | UnionType) -> None:
 
 def _of_trainer(experiment: Experiment, method: str, answer: Iterable[_T], kind: type) -> Sequence[_T]:
     """Return the answers of the trainer's method. Raise WrongAnswer if they are not what a record can have."""
+    answers = list(answer)
     try:
-        answers = list(answer)
         for one in answers:
             _refuse_wrong(one, kind)
     except (TypeError, ValueError) as error:

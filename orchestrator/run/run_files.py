@@ -75,8 +75,11 @@ def write(command: Command, folder: RunFolder) -> None:
     if folder.path in command.cwd.parents:
         command.cwd.mkdir(parents=True, exist_ok=True)
     for name, text in command.files.items():
-        if Path(name).is_absolute() or ".." in Path(name).parts or os.path.lexists(folder.path / name):
-            raise WrongAnswer(f"the trainer's `files` names {quoted(name)}; it must be a new file in the run's folder")
+        path = os.path.normpath(folder.path / name)
+        if not path.startswith(f"{folder.path}{os.sep}") or os.path.lexists(path):
+            raise WrongAnswer(
+                f"a file of the command is named {quoted(name)}; it must be a new file in the run's folder"
+            )
         (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
         (folder.path / name).write_text(text, encoding="utf-8")
     folder.script.write_text(command_script(command), encoding="utf-8", errors="surrogateescape", newline="")

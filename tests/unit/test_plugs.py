@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from factories.suites import expanded, suite
 from orchestrator import entry_points, executors, monitors, trainers
 from orchestrator.compare.sides import environment
 from orchestrator.errors import ConfigError, SelectionError
-from orchestrator.records import JobState
+from orchestrator.records import Command, JobState, RunFolder
+from orchestrator.run import run_files
 
 PLUG = """
 from orchestrator.executors import Executor
@@ -29,6 +31,9 @@ class Odd(Training):
     requires = ["torch"]
     def problem(self, experiment): return "it does not work"
     def translate(self, arguments): return dict(arguments)
+
+class OddRequirement(Training):
+    name = "requires"
     def requires_for(self, arguments): return ("tor ch",)
 
 class OddAttribute(Training):
@@ -57,7 +62,11 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     for kind, name in KINDS.items():
         lines += [f"[tunebench.{kind}]", f"{OURS[kind]} = plug_of_a_test:{name}"]
         lines += ["harmless = plug_of_a_test:harmless"] * (kind == "monitors")
-        lines += ["attribute = plug_of_a_test:OddAttribute", "answers = plug_of_a_test:Odd"] * (kind == "trainers")
+        lines += [
+            "attribute = plug_of_a_test:OddAttribute",
+            "answers = plug_of_a_test:Odd",
+            "requires = plug_of_a_test:OddRequirement",
+        ] * (kind == "trainers")
         lines += [f"{point} = plug_of_a_test:{target.format(name)}" for point, target in points.items()]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -74,7 +83,7 @@ def test_the_trainer_of_the_page_is_a_trainer() -> None:
 
 
 def test_they_are_added_to_ours() -> None:
-    assert trainers.get("good").name == "good" and trainers.known()[-1] == "good"
+    assert trainers.get("good").name == "good" and "good" in trainers.known()
     assert trainers.get("good").translate({"a": "1"}) == ({"a": "1"}, ())
     assert monitors.get("good").perturbs and monitors.names()[-2:] == ("good", "harmless")
     assert list(executors.get("good").run([])) == []
@@ -119,6 +128,56 @@ def test_an_executor_that_yields_no_jobs_is_named(yielded: list[object] | None) 
 
     with pytest.raises(entry_points.WrongAnswer, match=r"the executor .*Odd: run (returned|yielded)"):
         [*executors.ends(Odd(), [])]  # type: ignore[arg-type]
+
+
+def test_an_executors_iterator_is_closed() -> None:
+    class Iterating:
+        closed = False
+
+        def __iter__(self) -> Iterating:
+            return self
+
+        def __next__(self) -> object:
+            raise KeyboardInterrupt
+
+        def close(self) -> None:
+            self.closed = True
+
+    class Own:
+        jobs = Iterating()
+
+        def run(self, jobs: object) -> Iterating:
+            return self.jobs
+
+    with pytest.raises(KeyboardInterrupt):
+        [*executors.ends(Own(), [])]  # type: ignore[arg-type]
+    assert Own.jobs.closed
+
+
+def test_a_requirement_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        entry_points.WrongAnswer, match=r"trainer requires: 'tor ch' in its `requires` is not a package"
+    ):
+        expanded(
+            suite(
+                tmp_path, "scenarios: [{name: s, trainer: requires, device: cpu, arguments: {model_name_or_path: m}}]"
+            )
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "is_new"), [("a/conf.py", True), ("../out", False), ("/tmp/out", False), ("job.json", False)]
+)
+def test_the_files_of_a_command_are_new_files_in_the_runs_folder(tmp_path: Path, name: str, is_new: bool) -> None:
+    (tmp_path / "job.json").write_text("{}")
+    command = Command(argv=("x",), env={}, cwd=tmp_path, files={name: "1"})
+    with (
+        nullcontext()
+        if is_new
+        else pytest.raises(entry_points.WrongAnswer, match="must be a new file in the run's folder")
+    ):
+        run_files.write(command, RunFolder(tmp_path))
+    assert (tmp_path / "job.json").read_text() == "{}" and (tmp_path / "a/conf.py").exists() is is_new
 
 
 def test_one_of_ours_cannot_be_replaced() -> None:

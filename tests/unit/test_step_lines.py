@@ -190,9 +190,9 @@ def test_any_output_in_any_pieces_gives_the_same_sound_steps(output: bytes, cuts
 
 
 def test_a_line_with_which_the_trainers_reader_fails_is_left_out() -> None:
-    def reader_of_a_trainer(line: bytes) -> bytes:
+    def reader_of_a_trainer(line: bytes) -> bytes | None:
         number = int(line)
-        return b"" if number == 2 else json.dumps({"step": number, "seconds": 0.1}).encode()
+        return None if number == 2 else json.dumps({"step": number, "seconds": 0.1}).encode()
 
     found, reader = read("1", "x", "2", "3", translate=reader_of_a_trainer)
     assert [step["step"] for step in found] == [1, 3]

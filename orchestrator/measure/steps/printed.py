@@ -44,7 +44,10 @@ class StepLines:
 
     def _translated(self, line: bytes) -> bytes:
         try:
-            return self.translate(line)
+            translated = self.translate(line) or b""
+            if not isinstance(translated, bytes):
+                raise TypeError(f"its answer is of the type {type(translated).__name__}, and not bytes")
+            return translated
         except Exception as error:  # of the trainer, which may be another package's
             self._leave_out(line, f"its reader raised {type(error).__name__}: {error}")
             return b""
