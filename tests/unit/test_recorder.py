@@ -186,6 +186,18 @@ def test_a_hidden_loss_of_a_trainer_with_a_step_of_its_own_is_seen(tmp_path: Pat
     assert seen["nonfinite_step"] == 2
 
 
+def test_a_step_that_returns_more_than_a_loss_goes_on(tmp_path: Path) -> None:
+    def of_another_class(module: Any, losses: list[float]) -> None:
+        class Own(module.Trainer):  # type: ignore[misc]
+            def training_step(self, model: Any, inputs: Any) -> Any:
+                return torch.tensor(self.losses[self.state.global_step]), {"accuracy": 1.0}
+
+        Own(module, losses).train()
+
+    seen = trained(tmp_path, [3.0, 1.0], filters=True, target=of_another_class)
+    assert (seen["nonfinite_step"], seen["tokens"]["steps"]) == (None, 2)
+
+
 @pytest.mark.parametrize("log_every", [2, 100])
 def test_a_loss_that_was_never_logged_is_seen_in_the_mean(tmp_path: Path, log_every: int) -> None:
     """NaN behind the last log, or in a run that is too short to log any."""

@@ -205,7 +205,13 @@ class Recorder:
         The filter itself waits for each loss, so this check costs no additional wait.
         """
         filtered = trainer.args.logging_nan_inf_filter and self.nonfinite is None and self.state is not None
-        if filtered and finite(float(loss)) is None:
+        if not filtered:
+            return
+        try:
+            seen = float(loss)
+        except Exception:  # a Trainer with a loop of its own may return anything from its step
+            return
+        if finite(seen) is None:
             self.nonfinite = int(self.state.global_step) + 1
 
     def watch_loss(self, trainer: Any) -> None:
