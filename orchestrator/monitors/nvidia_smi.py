@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -28,7 +28,7 @@ from orchestrator.files import reading, writing
 from orchestrator.files.redaction import redactor
 from orchestrator.measure.memory_logs import LogSummary, read_summary, readings, without_secrets
 from orchestrator.monitors.monitor import Monitor
-from orchestrator.monitors.sampling import number_of_nodes, on_all_nodes
+from orchestrator.monitors.sampling import not_sampling, number_of_nodes, on_all_nodes
 from orchestrator.records import Caveat, Gpu, Measurement
 
 SAMPLES, COST = "samples-nvidia-smi.csv", "cost-nvidia-smi.json"
@@ -46,7 +46,7 @@ class NvidiaSmi(Monitor):
     """The monitor that runs `nvidia-smi`. Without `nvidia-smi`, or without GPUs, its numbers are missing."""
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
-        return _watching(run_dir / SAMPLES, gpus) if gpus else nullcontext()
+        return _watching(run_dir / SAMPLES, gpus) if gpus else not_sampling(run_dir / SAMPLES)
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
         nodes = number_of_nodes(run_dir)

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,10 @@ class Nvml(Monitor):
     """The monitor that runs the NVML sampler. Without a driver, or without GPUs, its numbers are missing."""
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
-        return _watching(run_dir, gpus) if gpus else nullcontext()
+        from orchestrator.measure.gpu_timeline import SAMPLES
+        from orchestrator.monitors.sampling import not_sampling
+
+        return _watching(run_dir, gpus) if gpus else not_sampling(run_dir / SAMPLES)
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
         from orchestrator.monitors import nvml_numbers

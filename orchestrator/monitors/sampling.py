@@ -6,6 +6,7 @@ monitor interprets the lines of this file.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -44,6 +45,17 @@ def on_all_nodes(run_dir: Path, name: str) -> dict[str, Path]:
         node: RunFolder(run_dir).nodes / node / name if number else run_dir / name for node, number in numbers.items()
     }
     return {node: files[node] for node in sorted(files, key=numbers.__getitem__) if files[node].exists()}
+
+
+@contextmanager
+def not_sampling(path: Path) -> Iterator[None]:
+    """Give a file of samples another name if a run without GPUs wrote or copied it. No sampler watches such a run."""
+    from orchestrator.results.folder import with_dated_name
+
+    yield
+    with suppress(OSError):
+        if os.path.lexists(path):
+            with_dated_name(path)
 
 
 @contextmanager
