@@ -217,6 +217,7 @@ def _record_lost(
     states = (JobState.LOST, JobState.SILENT) if take_over else (JobState.LOST,)
     lost = {run.job: unfinished_record(run.job) for state in states for run in _runs(experiments, store, state)}
     for job in _unreadable(can_run(experiments), store) if retry.unreadable else ():
+        store.refuse_if_hidden(job)
         cause = f"its record could not be read and is now {with_dated_name(job.folder.record).name}"
         if claims.state(job.run_dir) is not JobState.RUNNING:
             lost[job] = replace(unfinished_record(job), cause=cause)

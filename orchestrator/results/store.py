@@ -107,6 +107,18 @@ class Store:
         if merged != known:
             writing.replace(self.root / SUITE_FILE, json.dumps({**suite, "experiments": merged}, indent=2) + "\n")
 
+    def refuse_if_hidden(self, job: Job) -> None:
+        """Raise ResultsError if this process may not read the run's record, or cannot read it now. The record may be a good one."""
+        try:
+            reading.read_bytes(job.folder.record, limit=reading.RECORD_BYTES)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            cure = "make it readable for you, and repeat the command"
+            raise ResultsError(f"{job.folder.record}: it cannot be read: {error.strerror}; {cure}") from error
+        except ValueError:  # it is damaged
+            pass
+
     def note_price(self, price: Price) -> None:
         """Write the price of the machine's time into `suite.json`. It replaces an earlier price."""
         suite = self.suite()

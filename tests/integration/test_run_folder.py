@@ -15,6 +15,7 @@ from campaigns import ROOT, Call, Campaign, tunebench
 from factories.results import of_command, record_of
 
 from orchestrator.campaign.loop import run_benchmark
+from orchestrator.errors import ResultsError
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import RunRecord
 from orchestrator.results import claims
@@ -130,6 +131,22 @@ def test_a_copied_run_does_not_count_and_is_made_again(tmp_path: Path) -> None:
     assert "1 of 2 done" in tunebench(tmp_path, "status", "results").out
     assert tunebench(tmp_path, "run", "s.yaml", "--retry-failed", "lost").code == 0
     assert len([*first.parent.glob("r2-*")]) == 2 and len([*first.with_name("r2-t1").glob("record.json*")]) == 2
+
+
+def test_a_record_that_this_user_may_not_read_is_not_moved_aside(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "results", {})
+    one = of_command("true")
+    store.add([one])
+    job = store.job(one.id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test") and write_record(job.run_dir, unfinished_record(job))
+    job.folder.record.chmod(0)
+    user = os.geteuid()
+    os.seteuid(user or 65534)  # root may read all files
+    try:
+        with pytest.raises(ResultsError, match=r"record.json: it cannot be read: Permission denied; make it readable"):
+            store.refuse_if_hidden(job)
+    finally:
+        os.seteuid(user)
 
 
 def test_a_record_that_another_program_forged_does_not_count(disturbed: Campaign, tmp_path: Path) -> None:
