@@ -291,6 +291,10 @@ def test_the_experiment_has_the_last_word_on_its_environment() -> None:
     assert command.env["TOKENIZERS_PARALLELISM"] is None
 
 
+def test_the_runs_folder_is_tunebenchs_own() -> None:
+    assert build(experiment(env={"TUNEBENCH_RUN_DIR": "/home/me/precious"})).env["TUNEBENCH_RUN_DIR"] == "/r/run"
+
+
 def test_a_users_output_folder_is_not_taken() -> None:
     words = build(experiment(arguments={"output_dir": "/home/me/precious"})).argv
     assert "/home/me/precious" not in words

@@ -64,6 +64,9 @@ def test_the_page_in_docs_is_the_registry(golden) -> None:
         ("peak_allocated_bytes", 0.001, False),
         ("sm_clock_mhz", 1980.0, True),
         ("sm_clock_mhz", 1e9, False),
+        ("round_time_s", 1e-8, True),
+        ("round_time_s", 1e-15, False),
+        ("call_time_s", 1e-12, False),
     ],
 )
 def test_limits_of_values(name: str, value: float, possible: bool) -> None:

@@ -40,6 +40,8 @@ _ON_ONE_GPU = (
     *("device_peak_used_bytes", "device_mean_peak_used_bytes", "device_baseline_bytes", "mem_nvidia_mem_reserved"),
     *("device_residue_bytes", "mem_peak_torch_mem_alloc_in_bytes", "mem_torch_mem_alloc_in_bytes"),
 )
+# In less time than this, a core makes fewer than ten steps, and does not even begin a call.
+_OF_CALLS, _SHORTEST_CALL_S = ("call_time_s", "round_time_s"), 1e-9
 _BYTES = {"bytes": 1, "MiB": 2**20}
 # A program may round its times, and its clock is not the clock of this process.
 LATE_S, LATE_SHARE = 5.0, 0.01
@@ -65,6 +67,8 @@ def broken_limit(
         return "must be above 0" if _is_positive(metric) else "cannot be below 0"
     if metric.name in _AT_MOST_ONE and value > 1:
         return "must be at most 1; for percent, write the unit '%'"
+    if metric.name in _OF_CALLS and 0 < value < _SHORTEST_CALL_S:
+        return f"must be at least {_SHORTEST_CALL_S:g} s, because no call takes less"
     if metric.unit == "s" and wall_s is not None and value > longest_s(wall_s):
         return f"must be at most the {wall_s:.4g} s of the whole run"
     low, high = _BETWEEN.get(metric.unit, (0.0, math.inf))

@@ -18,6 +18,7 @@ from string import Template
 from typing import Any
 
 from orchestrator import trainers
+from orchestrator.machine.child_environment import RUN_DIR
 from orchestrator.plan.command import parallelism
 from orchestrator.plan.command.parallelism import DEEPSPEED, FSDP, MESH, distributed_type
 from orchestrator.records import Command, Device, Experiment, Reason
@@ -128,7 +129,7 @@ def _files(experiment: Experiment, words: Sequence[str], run_dir: Path) -> dict[
 def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[str, str | None]:
     """Return the variables that a run sets or unsets.
 
-    A variable of the experiment replaces Tunebench's variable of the same name.
+    A variable of the experiment replaces Tunebench's variable of the same name, except the one with the run's folder.
     """
     env: dict[str, str | None] = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -136,7 +137,7 @@ def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[
         "OMP_NUM_THREADS": THREADS[experiment.device],
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        "TUNEBENCH_RUN_DIR": str(run_dir),
+        RUN_DIR: str(run_dir),
     }
     if experiment.measure is not None:
         env["TUNEBENCH_MEASURE"] = json.dumps(experiment.measure.fields(), sort_keys=True)
@@ -146,7 +147,8 @@ def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[
         env["ACCELERATE_USE_CPU"] = "true"
     if experiment.framework is not None and experiment.framework.plugin_file is not None:
         env["ACCELERATION_FRAMEWORK_CONFIG_FILE"] = experiment.framework.plugin_file
-    return {**env, **trainers.get(experiment.trainer).variables, **experiment.env}
+    # Another folder may have files of the user, and the numbers of the run would be missing.
+    return {**env, **trainers.get(experiment.trainer).variables, **experiment.env, RUN_DIR: str(run_dir)}
 
 
 def _visible(experiment: Experiment, visible: str) -> str | None:
