@@ -117,8 +117,8 @@ class _RankFile:
     gpu: dict[str, Any] | None = None
     settings: _Settings | None = None
     versions: dict[str, Any] | None = None
-    losses: list[Any] | None = None
-    log_times: list[Any] | None = None
+    losses: Any = None
+    log_times: Any = None
     nonfinite_step: _Whole = None
     measure: _Rule | None = None
     toggle_steps: _Whole = None

@@ -225,9 +225,8 @@ def test_a_campaign_as_it_goes_on(tmp_path: Path) -> None:
 
     def handler(job: Job) -> RunRecord | None:
         seen.append(reader.look())
-        return (
-            None if job.repeat == 2 and job.attempt == 1 else ended(A if job.experiment_id == A.id else C, job.repeat)
-        )
+        one = A if job.experiment_id == A.id else C
+        return None if job.repeat == 2 and job.attempt == 1 else ended(one, job.repeat, attempt=job.attempt)
 
     run_benchmark([A, C], store=store, executor=FakeExecutor(handler))
     assert [(one.counts()[RUNNING], sum(one.counts().values())) for one in seen] == [(1, 6)] * len(seen)
