@@ -1,6 +1,6 @@
 """The trainer `litgpt` with LitGPT itself, in a software environment that `run` builds, on a checkpoint with random weights.
 
-`tox -e environments` runs it. It downloads 30 MB the first time, and takes 100 s on two cores.
+`tox -e environments` runs it. It downloads 30 MB the first time, and takes 2 minutes on two cores.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import os
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ scenarios:
   trainer: litgpt
   environment: litgpt
   device: cpu
+  repeats: 3
   matrix: {{subcommand: [finetune_lora, finetune_full]}}
   arguments:
     model_name_or_path: checkpoint
@@ -94,15 +96,16 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     return done
 
 
-def ended(campaign: Campaign, subcommand: str) -> tuple[dict[str, Any], str]:
-    """Return the numbers of the run with this command, and what LitGPT printed."""
+def ended(campaign: Campaign, subcommand: str) -> tuple[dict[str, Any], Path]:
+    """Return the numbers of a run with this command, and its folder. In less than a second of steps, a run may not be level."""
     every = Store.resume(campaign.results).contents().experiments
     (one,) = (one for one in every if one.experiment.arguments["subcommand"] == subcommand)
-    (record,) = one.records
-    assert record.status is Status.OK, record.tail
-    assert record.provenance["packages"]["litgpt"] == "0.5.13"
-    values = {number.name: number.value for number in record.measurements}
-    return values, campaign.run_dir(one.experiment.id).joinpath("stdout.log").read_text()
+    found = []
+    for run in one.runs:
+        assert run.record is not None and run.record.status is Status.OK, run.record
+        assert run.record.provenance["packages"]["litgpt"] == "0.5.13"
+        found.append(({number.name: number.value for number in run.record.measurements}, run.job.run_dir))
+    return next((values, folder) for values, folder in found if values["step_time_s"] is not None)
 
 
 def of_litgpt(label: str, printed: str) -> int:
@@ -114,9 +117,10 @@ def of_litgpt(label: str, printed: str) -> int:
 
 @pytest.mark.parametrize("subcommand", ["finetune_lora", "finetune_full"])
 def test_the_steps_and_their_tokens_are_those_that_litgpt_counts(campaign: Campaign, subcommand: str) -> None:
-    values, printed = ended(campaign, subcommand)
+    values, folder = ended(campaign, subcommand)
+    printed = (folder / "stdout.log").read_text()
     assert (values["steps"], values["samples_processed"]) == (STEPS, STEPS * ROWS_PER_STEP)
-    lines = read_steps(campaign, subcommand)
+    lines = read_steps(folder)
     assert sum(line["real"] for line in lines) == of_litgpt("Tokens w/ Prompt", printed)
     if subcommand == "finetune_lora":  # the file of `finetune_full` has no padded tokens
         assert values["tokens_processed"] == of_litgpt("Total Tokens (w/ Padding)", printed)
@@ -125,10 +129,10 @@ def test_the_steps_and_their_tokens_are_those_that_litgpt_counts(campaign: Campa
 
 @pytest.mark.parametrize("subcommand", ["finetune_lora", "finetune_full"])
 def test_the_first_step_is_not_part_of_the_speed(campaign: Campaign, subcommand: str) -> None:
-    values, _ = ended(campaign, subcommand)
+    values, folder = ended(campaign, subcommand)
     assert values["first_step_s"] > values["step_time_s"] > 0
     assert 1 <= values["discarded_steps"] <= STEPS - 10
-    lines = read_steps(campaign, subcommand)[values["discarded_steps"] :]
+    lines = read_steps(folder)[values["discarded_steps"] :]
     speed = sum(line["real"] for line in lines) / sum(line["s"] for line in lines)
     assert values["real_tokens_per_s"] == pytest.approx(speed, rel=0.01)
 
@@ -139,8 +143,5 @@ def test_both_commands_learn_and_are_compared(campaign: Campaign) -> None:
     assert "finetune_lora" in campaign.out and "finetune_full" in campaign.out
 
 
-def read_steps(campaign: Campaign, subcommand: str) -> list[dict[str, Any]]:
-    every = Store.resume(campaign.results).contents().experiments
-    (id,) = (one.experiment.id for one in every if one.experiment.arguments["subcommand"] == subcommand)
-    text = campaign.run_dir(id).joinpath("steps-rank0.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+def read_steps(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "steps-rank0.jsonl").read_text().splitlines()]
