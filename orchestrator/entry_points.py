@@ -88,7 +88,8 @@ def _installed(group: str, kind: type, ours: Iterable[str]) -> tuple[Mapping[str
             _check(plug, kind, f"the {noun} {point.name!r}")
             plugs[point.name] = plug
         except Exception as error:
-            problems.append(f"The {noun} '{point.name}' ({point.value}) could not be loaded: {_told(error)}.")
+            why = str(error) if isinstance(error, ValueError) else repr(error)
+            problems.append(f"The {noun} '{point.name}' ({point.value}) could not be loaded: {why}.")
     return plugs, tuple(problems)
 
 
@@ -96,22 +97,15 @@ class WrongAnswer(TypeError):
     """An installed plug gave an answer that its interface does not allow. The text is a sentence for people."""
 
 
-def _told(error: Exception) -> str:
-    return str(error) if isinstance(error, WrongAnswer) else repr(error)
-
-
 def _check(plug: Any, kind: type, name: str) -> None:
-    """Check an installed plug by the annotations of its interface. Raise WrongAnswer for an attribute of a wrong type.
+    """Check an installed plug by the annotations of its interface. Raise ValueError for an attribute of a wrong type.
 
     Each method is replaced by one that raises WrongAnswer for an answer of a wrong type. Sequences are not checked, since any
     iterable will do, and their readers look at each item.
     """
     for attribute, hint in get_type_hints(kind).items():
         if hasattr(type(plug), attribute) and not isinstance(getattr_static(plug, attribute), property):
-            try:
-                object.__setattr__(plug, attribute, _as_type(hint, getattr(plug, attribute), attribute))
-            except ValueError as error:
-                raise WrongAnswer(str(error)) from None
+            object.__setattr__(plug, attribute, _as_type(hint, getattr(plug, attribute), attribute))
     for method, function in vars(kind).items():
         hint = get_type_hints(function).get("return") if isfunction(function) else None
         if not method.startswith("_") and hint is not None and get_origin(hint) not in (Sequence, Iterator):

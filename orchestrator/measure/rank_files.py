@@ -163,6 +163,12 @@ def ranks_per_batch(first: Worker) -> int:
     return max(1, size // own) if isinstance(size, int) and isinstance(own, int) and own > 0 else 1
 
 
+def last_step(first: Worker) -> int | None:
+    """Return the number of steps that count, or None for all. A program may make more steps while it is being ended."""
+    ends = ((first.get(name) or {}).get(key) for name, key in (("stopped", "step"), ("measure", "at_most_steps")))
+    return min((end for end in ends if isinstance(end, int)), default=None)
+
+
 def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
     """Return start-up times, memory and the reason for an early end, named after their metrics."""
     stopped = workers[0].get("stopped") or {}

@@ -60,7 +60,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
     ordered = sorted(workers, key=lambda worker: int(worker.get("rank") or 0))
     first = ordered[0]
     shared = rank_files.ranks_per_batch(first)
-    series = _series(run_dir, _reporters(first, world_size), shared, _last(first))
+    series = _series(run_dir, _reporters(first, world_size), shared, rank_files.last_step(first))
     state = _state(series, first)
     if isinstance(series, Caveat):
         series = _Series(ranks={}, together=(), lines={})
@@ -105,12 +105,6 @@ def _missing(reasons: Mapping[str, Caveat]) -> list[Measurement]:
 
 def _rule(first: Worker) -> Mapping[str, Any]:
     return first.get("measure") or {}
-
-
-def _last(first: Worker) -> int | None:
-    """Return the number of steps that count, or None for all. A program may make more steps while it is being ended."""
-    ends = ((first.get("stopped") or {}).get("step"), _rule(first).get("at_most_steps"))
-    return min((end for end in ends if isinstance(end, int)), default=None)
 
 
 def _reporters(first: Worker, world_size: int) -> int:
@@ -224,13 +218,11 @@ def _work(series: Sequence[Step], first: Worker, numbers: Cells) -> Cells:
     tokens, squares = _total(counted, "tokens"), _total(counted, "squares")
     if not settings.get("architecture") or tokens is None or squares is None or speed is None:
         return {}
-    per_step = speed / numbers["steps_per_s"]
+    per_token, per_step = squares / tokens, speed / numbers["steps_per_s"]
     passes = {name: numbers.get(f"{name}_time_s") for name in flops.PASSES}
     try:
-        work = flops.achieved(settings, squares_per_token=squares / tokens, tokens_per_s_per_gpu=speed)
-        return work | flops.of_passes(
-            settings, squares_per_token=squares / tokens, tokens_per_step=per_step, seconds=passes
-        )
+        work = flops.achieved(settings, squares_per_token=per_token, tokens_per_s_per_gpu=speed)
+        return work | flops.of_passes(settings, squares_per_token=per_token, tokens_per_step=per_step, seconds=passes)
     except (TypeError, ValueError, AttributeError, OverflowError):  # a model's config may have any value there
         return {}
 
@@ -283,7 +275,7 @@ def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
         return None
     first, shared = workers[0], rank_files.ranks_per_batch(workers[0])
     reporters = _reporters(first, int(first.get("world_size") or 1))
-    series = _series(run_dir, reporters, shared, _last(first))
+    series = _series(run_dir, reporters, shared, rank_files.last_step(first))
     if isinstance(series, Caveat):
         return None
     state = _state(series, first)

@@ -10,7 +10,7 @@ from factories.results import BASE, ended
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.campaign.race import view
+from orchestrator.campaign.race import view, winners
 from orchestrator.campaign.race.aim import Aim, refuse_unmeasured
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_runs, orders
@@ -29,14 +29,14 @@ def place(values: dict[str, list[float | NoSpeed]], *, experiments: Sequence[Exp
 
 
 def test_runs_in_doubt_are_said_and_do_not_count() -> None:
-    (text,) = view.without_doubts([place({"a": [4.6, NoSpeed.IN_DOUBT, 4.6], "b": [4.0, 4.0]})])
+    (text,) = winners.without_doubts([place({"a": [4.6, NoSpeed.IN_DOUBT, 4.6], "b": [4.0, 4.0]})])
     assert text.endswith("1 of 5 runs was in doubt and did not count.")
-    assert not [*view.without_doubts([place({"a": [4.6, 4.6], "b": [4.0, 4.0]})])]
+    assert not [*winners.without_doubts([place({"a": [4.6, 4.6], "b": [4.0, 4.0]})])]
 
 
 def test_a_race_of_runs_in_doubt_has_no_winner() -> None:
     doubted = place({kind: [NoSpeed.IN_DOUBT, NoSpeed.IN_DOUBT] for kind in "ab"})
-    assert doubted.winner is None and not [*view.without_doubts([doubted])]
+    assert doubted.winner is None and not [*winners.without_doubts([doubted])]
     assert view.what_became(doubted, A.id) == "each speed was in doubt"
 
 
@@ -162,11 +162,11 @@ def test_a_race_is_compared_with_a_grid_if_that_has_more_runs() -> None:
 def test_a_limit_that_could_not_be_applied_is_said() -> None:
     silent, told = ended(A, 1, tokens_per_s=1.0), ended(B, 1, tokens_per_s=1.0, train_loss=1.0)
     race_of_both = replace(place({"a": [4.6], "b": [4.0]}), records={A.id: [silent], B.id: [told]})
-    (text,) = view.unlimited([race_of_both], Aim(loss=0.01))
+    (text,) = winners.unlimited([race_of_both], Aim(loss=0.01))
     assert text.endswith("some experiments do not report their loss, so --limit loss was not applied to them.")
-    (text,) = view.unlimited([replace(race_of_both, records={A.id: [silent]})], Aim(loss=0.01))
+    (text,) = winners.unlimited([replace(race_of_both, records={A.id: [silent]})], Aim(loss=0.01))
     assert text.endswith("no run reports its loss, so --limit loss was not applied.")
-    assert not [*view.unlimited([replace(race_of_both, records={B.id: [told]})], Aim(loss=0.01))]
+    assert not [*winners.unlimited([replace(race_of_both, records={B.id: [told]})], Aim(loss=0.01))]
 
 
 def test_what_is_over_a_limit_is_not_the_next() -> None:
@@ -174,13 +174,13 @@ def test_what_is_over_a_limit_is_not_the_next() -> None:
     third = replace(A, id="s-c-000000000000", arguments={"kind": "c"})
     values = {"a": [4.6, 4.6], "b": [4.7, NoSpeed.OVER_LIMIT], "c": [4.2, 4.2]}
     raced = place(values, experiments=(A, B, third))
-    text = view.answer(raced, view.Names([raced]), Aim(loss=0.01))
+    text = winners.answer(raced, view.Names([raced]), Aim(loss=0.01))
     assert "kind=a is the fastest within the limits; kind=c, the next, is " in text
 
 
 def test_a_race_without_a_winner_says_so() -> None:
     failed = place({kind: [NoSpeed.FAILED, NoSpeed.FAILED] for kind in "ab"})
-    text = view.answer(failed, view.Names([failed]), Aim(objective=Objective.ENERGY))
+    text = winners.answer(failed, view.Names([failed]), Aim(objective=Objective.ENERGY))
     assert text.endswith("no winner; the table says why each experiment was dropped.")
 
 

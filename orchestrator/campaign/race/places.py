@@ -204,21 +204,13 @@ def _speed(records: Iterable[Records]) -> str:
     return max(SPEEDS, key=lambda name: (counts[name], -SPEEDS.index(name)))
 
 
-def _number(record: RunRecord | None, name: str) -> float | None:
-    """Return a number above 0 of an ok run, or None."""
-    if record is None or record.status is not Status.OK:
-        return None
-    value = next((one.value for one in record.measurements if one.name == name), None)
-    return float(value) if isinstance(value, (int, float)) and value > 0 else None
-
-
 def _value(record: RunRecord | None, name: str, *, cost: int) -> float | NoSpeed:
     """Return the logarithm of a run's number, the higher the better, or the reason why it has none that counts."""
     if record is None or record.status is not Status.OK:
         return NoSpeed.NO_MEMORY if record is not None and record.kind in _NO_MEMORY else NoSpeed.FAILED
     if any(raises_doubt(caveat) for caveat in record.warnings):
         return NoSpeed.IN_DOUBT
-    value = _number(record, name)
-    if value is None:
+    value = next((one.value for one in record.measurements if one.name == name), None)
+    if not isinstance(value, (int, float)) or not value > 0:
         return NoSpeed.MISSING
     return (-math.log(value) if name in LOWER_IS_BETTER else math.log(value)) - math.log(cost)

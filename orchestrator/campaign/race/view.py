@@ -8,8 +8,6 @@ from statistics import fmean
 
 from rich.table import Table
 
-from orchestrator.campaign.race.aim import Aim
-from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import LEAST_REPEATS, Place, fewest_runs, most_repeats, most_runs
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.intervals.race import NoSpeed, Race
@@ -22,12 +20,6 @@ from orchestrator.trainers.external.operators import NAME as OPERATORS
 _MOST_LINES, _MOST_NAMES = 40, 6
 # The interval of a speed that was not dropped has this number of standard errors on each side.
 ERRORS = 2.0
-# For each objective: words for a winner, and for one that is not clearly better than the next.
-_BEST = {
-    Objective.SPEED: ("is the fastest", "leads"),
-    Objective.COST: ("needs the least money per token", "leads in money per token"),
-    Objective.ENERGY: ("needs the least energy per token", "leads in energy per token"),
-}
 _NO_SPEED = {
     NoSpeed.NO_MEMORY: "out of memory",
     NoSpeed.OVER_LIMIT: "over the limit",
@@ -152,59 +144,6 @@ class Names:
             for name in axes
             if len(place.experiments) > 1 and len({str(one.arguments.get(name)) for one in place.experiments}) == 1
         ]
-
-
-def without_doubts(races: Sequence[Place]) -> Iterator[str]:
-    """Yield a sentence for each race with runs in doubt. The report distrusts an experiment that has one; the race left it out."""
-    names = Names(races)
-    for place in races:
-        if place.in_doubt and place.winner is not None:
-            were = "was" if place.in_doubt == 1 else "were"
-            counts = f"{place.in_doubt} of {counted(place.runs, 'run')} {were} in doubt"
-            yield one_line(f"{names.place(place)}: {counts} and did not count.", longest=300)
-
-
-def unlimited(races: Sequence[Place], aim: Aim) -> Iterator[str]:
-    """Yield a sentence for each race with runs that could not be held to a limit."""
-    names = Names(races)
-    for place in races:
-        for limit in aim.unmeasured(place.records):
-            yield f"{names.place(place)}: {_whom(place, aim, limit)}."
-
-
-def _whom(place: Place, aim: Aim, limit: str) -> str:
-    """Return in words that a limit was not applied to an experiment, or to none."""
-    one_by_one = [aim.unmeasured({name: records}) for name, records in place.records.items()]
-    if all(limit in missing for missing in one_by_one):
-        return f"no run reports its {limit}, so --limit {limit} was not applied"
-    return f"some experiments do not report their {limit}, so --limit {limit} was not applied to them"
-
-
-def answer(place: Place, names: Names, aim: Aim) -> str:
-    """Return a sentence that names the winner of a race that is over, and how far the next one is behind, with an interval.
-
-    The interval has ERRORS standard errors on each side, as in the drawing of the race.
-    """
-    beyond = [name for name, left in place.state.left.items() if left.why is not None]
-    known = [name for name in in_order(place.state) if name not in beyond and relative(place, name) is not None]
-    if not known:
-        return f"{names.place(place)}: no winner; the table says why each experiment was dropped."
-    leader, *others = known
-    if len(place.experiments) == 1:
-        return f"{names.place(place)}: {names.of(leader)} is the only experiment of its race."
-    is_tied = bool(others) and others[0] in place.state.racing
-    best = _BEST[aim.objective][is_tied] + (" within the limits" if aim.has_limits else "")
-    following = f"; {names.of(others[0])}, the next, {_behind(place, others[0], aim)}" if others else ""
-    return one_line(f"{names.place(place)}: {names.of(leader)} {best}{following}.", longest=400)
-
-
-def _behind(place: Place, name: str, aim: Aim) -> str:
-    share, low, high = interval(place, name) or (1.0, 1.0, 1.0)
-    is_speed = aim.objective is Objective.SPEED
-    value, *ends = (1 - end if is_speed else 1 / end - 1 for end in (share, high, low))
-    behind = f"is {100 * value:.1f} % slower" if is_speed else f"needs {100 * value:.1f} % more"
-    text = f"{behind} ({' to '.join(f'{100 * end:.1f}' for end in ends)})"
-    return f"{text}, not a clear difference" if name in place.state.racing else text
 
 
 def _size(one: Experiment) -> str:

@@ -60,7 +60,7 @@ class Races:
 
     def show(self, planned: Plan, store: Store) -> tuple[bool, list[str]]:
         """Show who was dropped, and what is best. Return whether each race that is over has a winner, and what is best."""
-        from orchestrator.campaign.race import places, view
+        from orchestrator.campaign.race import places, view, winners
 
         races = [*places.places(planned.experiments, store, self.aim)]
         for title, table in view.tables(races):
@@ -68,7 +68,7 @@ class Races:
             print_table(table)
         say("")
         best, remarks = self._answers(races, store)
-        for sentence in (*best, *remarks, *view.without_doubts(races), *view.unlimited(races, self.aim)):
+        for sentence in (*best, *remarks, *winners.without_doubts(races), *winners.unlimited(races, self.aim)):
             say(sentence)
         return all(place.state.due or place.winner for place in races), best
 
@@ -78,7 +78,7 @@ class Races:
         Where the report names the same experiment, its own answer counts: it has all runs of the winner, and the race estimates
         the winner before its last repeats. The report knows neither limits nor other objectives.
         """
-        from orchestrator.campaign.race import view
+        from orchestrator.campaign.race import view, winners
 
         names, best, remarks = view.Names(races), list[str](), list[str]()
         reported = _reported(store) if self.aim.objective is Objective.SPEED and not self.aim.has_limits else ()
@@ -92,7 +92,7 @@ class Races:
             if of_report and place.winner in of_report.best and (len(of_report.best) == 1 or not is_clear):
                 best.append(sentence)
                 continue
-            best.append(view.answer(place, names, self.aim))
+            best.append(winners.answer(place, names, self.aim))
             remarks += [f"The report says: {sentence}"] if sentence else []
         return best, remarks
 

@@ -169,9 +169,8 @@ def _race(
             break
         number += 1
         if due := tuple(name for name in turn if len(runs.get(name, ())) <= len(values[name])):
-            made = tuple(name for name in turn if name not in due)
-            in_order = _in_order(racing, found)
-            return Race(round=number, due=due, racing=in_order, left=left, standing=found, held=held, made=made)
+            made, order = tuple(name for name in turn if name not in due), _in_order(racing, found)
+            return Race(round=number, due=due, racing=order, left=left, standing=found, held=held, made=made)
         for name in turn:
             values[name][number] = runs[name][len(values[name])]
         left |= {name: Left(round=number, why=why) for name in racing if (why := _no_speed(values[name]))}
