@@ -73,7 +73,14 @@ def test_the_samples_have_no_secret_of_what_the_program_prints(smi, tmp_path):
     (smi / "nvidia-smi").write_text(
         program.replace(printed, f"{printed}\nprint('WARNING: process {token} (7)', flush=True)")
     )
-    one = experiment("print('{\"train_runtime\": 1.0}')", device=Device.CUDA, num_gpus=2, monitors=("nvidia_smi",))
+    code = (
+        "import pathlib, time\n"
+        # Until both devices were read twice, however busy this machine is.
+        f"while pathlib.Path('..', {SAMPLES!r}).read_text().count(' MiB\\n') < 4:\n"
+        "    time.sleep(0.05)\n"
+        "print('{\"train_runtime\": 1.0}')"
+    )
+    one = experiment(code, device=Device.CUDA, num_gpus=2, monitors=("nvidia_smi",))
     _, record = carried_out(Store.create(tmp_path / "results", {}), one)
     assert values(record)["mem_nvidia_mem_reserved"] == 0 and values(record)["gpu_device_name"] == "NVIDIA ***"
     folder = tmp_path / "results"
