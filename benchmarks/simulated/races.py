@@ -50,6 +50,8 @@ class Shape:
 
 
 SHAPES = {
+    "12": Shape(cells=12),
+    "12: 2 with 6 batch sizes each": Shape(cells=12, sizes=6),
     "24": Shape(cells=24),
     "48": Shape(),
     "48, spread 10 %": Shape(spread=0.1),

@@ -40,10 +40,26 @@ def test_a_clear_winner_needs_few_runs() -> None:
     speeds = {f"cell{at}": 100.0 * 0.8**at for at in range(10)}
     state, runs = carried_out(speeds)
     assert state.racing == ("cell0",)
-    assert {name: len(of) for name, of in runs.items()} == {name: 2 if at < 4 else 1 for at, name in enumerate(speeds)}
+    assert {name: len(of) for name, of in runs.items()} == {name: 2 if at < 2 else 1 for at, name in enumerate(speeds)}
     assert set(state.left) == set(speeds) - {"cell0"}
     behind = state.left["cell1"]
     assert behind.round == 2 and behind.at_most is not None and 0.8 < behind.at_most < 0.84, "a bound, not the estimate"
+
+
+@pytest.mark.parametrize(
+    ("speeds", "second"),
+    [
+        ([100, 99, 98, 97, 96], 4),
+        ([100, 99, 81, 79, 70], 3),
+        ([100, 60, 50, 40, 30], 2),
+    ],
+)
+def test_the_second_round_has_the_best_that_are_near_the_fastest_and_at_least_two(
+    speeds: list[float], second: int
+) -> None:
+    names = [*"abcde"]
+    first: Runs = {name: [math.log(speed)] for name, speed in zip(names, speeds, strict=True)}
+    assert race(names, first).due == tuple(names[:second])
 
 
 def test_nobody_leaves_for_a_rank() -> None:

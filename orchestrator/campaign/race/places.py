@@ -152,7 +152,7 @@ def fewest_runs(group: Sequence[Experiment]) -> int:
     if len(group) == 1:
         return repeats
     first = len(group) - len({name for order in orders(group) for name in held_back(order)})
-    return first + min(Rules().second, first) + max(0, repeats - 2)
+    return first + min(Rules().fewest, first) + max(0, repeats - 2)
 
 
 def most_repeats(one: Experiment) -> int:

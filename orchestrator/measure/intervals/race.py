@@ -3,7 +3,8 @@
 The rules:
 
 - A round has at most one run of each experiment. The first round has all. The second has only the best few of the first: they show
-  how much runs differ here. From then on, a round has those that are still in the race, so the leader is in it.
+  how much runs differ here. Those that are far behind are not among them: they cost as much, and small or slow trainings often
+  differ more. From then on, a round has those that are still in the race, so the leader is in it.
 - A round may be faster or slower than another, for example because the GPU is warmer. So the common effect of each round is removed
   before experiments are compared.
 - An experiment leaves if it is behind the leader by more than three standard errors of the difference. The standard deviation of
@@ -60,14 +61,17 @@ class Rules:
     """The numbers of a race. `errors` is the distance, in standard errors, at which an experiment leaves.
 
     `tie` is the difference that does not matter. `noise` is the standard deviation of runs that is assumed beforehand, with the
-    weight of `degrees`. `second` is the number of experiments in the second round.
+    weight of `degrees`. The second round has the best `fewest` experiments, and those of the best `second` that are slower than the
+    best by the share `near` at most.
     """
 
     errors: float = 3.0
     tie: float = 0.02
     noise: float = 0.015
     degrees: int = 5
+    fewest: int = 2
     second: int = 4
+    near: float = 0.2
     most_rounds: int = 8
 
 
@@ -260,7 +264,8 @@ def _turn(number: int, racing: Sequence[str], late: frozenset[str], values: _Rou
         return [name for name in racing if name not in late or number % 2 == 0]
     first = {name: value for name in racing if isinstance(value := values[name].get(1), float)}
     best = sorted(first, key=lambda name: (-first[name], name))[: rules.second]
-    return [name for name in racing if name in best or name not in first]
+    far = [name for name in best[rules.fewest :] if first[name] < first[best[0]] + math.log1p(-rules.near)]
+    return [name for name in racing if name not in first or name in best and name not in far]
 
 
 def _no_speed(rounds: Mapping[int, float | NoSpeed]) -> NoSpeed | None:
