@@ -443,7 +443,7 @@ def test_sides_one_after_the_other_are_said_once() -> None:
         return paired(entry(label, numbers, started_at=base), entry(label, numbers, started_at=new))
 
     apart, turns = pair("a", range(5), range(5, 10)), pair("b", range(0, 10, 2), range(1, 10, 2))
-    said = "ran one after the other: a change cannot be told from another day"
+    said = "ran one after the other: a difference between two days would look the same"
     assert compared(apart).warnings == (f"the sides {said}",)
     assert compared(apart, turns).warnings == (f"the sides of 1 experiment {said}",)
     assert compared(turns).warnings == compared(pair("a", [0], [1])).warnings == ()

@@ -148,7 +148,7 @@ _FIRST_RUNS = {
 
 def why(row: Row) -> str:
     """Return how the first runs were treated, the reason of the verdict, and by how much an inconclusive row may be worse."""
-    worse = "" if row.may_be_worse_by is None else f"perhaps {row.may_be_worse_by * 100:.3g}% worse"
+    worse = "" if row.may_be_worse_by is None else f"{row.may_be_worse_by * 100:.3g}% worse is not ruled out"
     return ", ".join(filter(None, (_FIRST_RUNS[row.first_runs], _highest(row), row.why, _not_significant(row), worse)))
 
 
@@ -180,7 +180,7 @@ def fleet_cells(line: Fleet) -> tuple[str, ...]:
 
 def fleet_note(line: Fleet) -> str:
     """Return the number of pairs, and a remark if the sides ran one after the other."""
-    days = "one side after the other: a change cannot be told from another day"
+    days = "one side after the other: a difference between two days would look the same"
     return f"{line.pairs:,} pairs{f', {days}' if line.one_after_the_other else ''}"
 
 
@@ -237,7 +237,7 @@ _CAUSES = {
     Cause.MISSING: "missing",
     Cause.FLEET: "regressed over all experiments",
     Cause.GUARD: "with another loss",
-    Cause.INCONCLUSIVE: "perhaps much worse",
+    Cause.INCONCLUSIVE: "may be much worse",
     Cause.NOT_COMPARABLE: "not comparable",
 }
 
