@@ -196,6 +196,17 @@ def test_a_plan_says_how_long_the_due_runs_may_take_and_what_they_cost(tmp_path:
     assert lines(root, machine=None) == [first], "the lines of a cluster's arrays have the hours"
 
 
+def test_a_plan_of_runs_on_cpus_says_that_a_price_of_gpus_gives_no_cost(tmp_path: Path) -> None:
+    one = experiment("b", repeats=3)
+    root = stored(tmp_path / "r", (one, [ended(one, 1)]))
+    for price, cost in (
+        (USD, "without a cost, as 3.6USD/GPUh counts GPUs only"),
+        (replace(USD, per=Per.NODE_HOUR), "USD at 3.6USD/nodeh"),
+    ):
+        last = [*due_lines([one], root, retry=NO_RETRY, machine=Machine(), price=price)][-1]
+        assert last.startswith("One after the other, these runs may take") and cost in last
+
+
 def test_a_plan_says_nothing_about_time_if_none_is_known(tmp_path: Path) -> None:
     assert len(lines(stored(tmp_path / "r", (ON_GPUS, [])))) == 1
 

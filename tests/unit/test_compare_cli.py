@@ -337,7 +337,10 @@ def test_a_single_run_without_a_steady_state_asks_for_more_runs(compare: Call, t
     new = [replace(ended(BASE, 1, train_loss=2.0), started_at=1.8e9, warnings=(refused,))]
     sides = stored(tmp_path / "base", (BASE, base)), stored(tmp_path / "new", (BASE, new))
     code, out, _ = compare(*sides, width=200)
-    assert code == 3 and "no steady state in the only run of the new side, 5% worse is not ruled out, needs about 1 more" in out
+    assert (
+        code == 3
+        and "no steady state in the only run of the new side, 5% worse is not ruled out, needs about 1 more" in out
+    )
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "markdown"])

@@ -21,7 +21,7 @@ from orchestrator.plan.forecast.gpu_hours import gpu_hours
 from orchestrator.plan.forecast.memory_fit.shapes import NotKnown
 from orchestrator.plan.forecast.outlook import hours_text
 from orchestrator.records import Device, Experiment, JobState
-from orchestrator.records.price import HOUR_S, Price
+from orchestrator.records.price import HOUR_S, Per, Price
 from orchestrator.results.due_runs import Retry, can_run
 from orchestrator.results.store import Store
 from orchestrator.results.table.sources.costs import price_of
@@ -94,7 +94,9 @@ def _expected(
     if not seconds:
         return
     parts = [f"{hours_text(gpu_s / HOUR_S)} GPU-hours"] if gpu_s else []
-    parts += [f"{price.shown(cost)} at {price}"] if price and cost else []
+    if price is not None:
+        has_cost = gpu_s or price.per is Per.NODE_HOUR
+        parts.append(f"{price.shown(cost)} at {price}" if has_cost else f"without a cost, as {price} counts GPUs only")
     also = f" ({', '.join(parts)})" if parts else ""
     rest = f", and {counted(unknown, 'run')} for which no time is known" if unknown else ""
     yield f"One after the other, these runs may take {text(seconds, Show.SECONDS)}{also}{rest}."

@@ -265,7 +265,7 @@ def _turn(number: int, racing: Sequence[str], late: frozenset[str], values: _Rou
     first = {name: value for name in racing if isinstance(value := values[name].get(1), float)}
     best = sorted(first, key=lambda name: (-first[name], name))[: rules.second]
     far = [name for name in best[rules.fewest :] if first[name] < first[best[0]] + math.log1p(-rules.near)]
-    return [name for name in racing if name not in first or name in best and name not in far]
+    return [name for name in racing if name not in first or (name in best and name not in far)]
 
 
 def _no_speed(rounds: Mapping[int, float | NoSpeed]) -> NoSpeed | None:
