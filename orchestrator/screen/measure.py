@@ -112,7 +112,17 @@ def _read(path: Path) -> Mapping[str, Any]:
         written = reading.read_json(path, limit=reading.RECORD_BYTES)
     except (OSError, ValueError):
         return {}
-    return written if isinstance(written, dict) else {}
+    if not isinstance(written, dict):
+        return {}
+    figures = written.get("figures")
+    return {**written, "figures": [one for one in figures if _has_form(one)] if isinstance(figures, list) else []}
+
+
+def _has_form(figure: object) -> bool:
+    """Return whether the program wrote this figure, and not another program in its place."""
+    if not isinstance(figure, dict) or not isinstance(figure.get("name"), str):
+        return False
+    return isinstance(figure.get("ranks"), list) and isinstance(figure.get("samples", []), list)
 
 
 def _software(found: Found, gpus: Sequence[Gpu]) -> dict[str, str]:

@@ -367,6 +367,23 @@ def test_probes_and_a_moved_experiments_folder_come_along(tmp_path: Path) -> Non
     assert {f"r-bundle/{inside}experiments/{PLAIN.id}/experiment.json" for inside in ("", "probes/")} <= names
 
 
+def test_no_other_link_to_a_folder_is_followed(tmp_path: Path) -> None:
+    """Not even to a folder of files whose names are those of requests, screens or runs."""
+    mine = tmp_path / "mine"
+    for name in ("aa.json", "20261127000000-0a0a0a.json", "r1-t1/stdout.log", "suite.json"):
+        (mine / name).parent.mkdir(parents=True, exist_ok=True)
+        (mine / name).write_text("top secret")
+    store = Store.create(tmp_path / "r", {})
+    store.add([PLAIN])
+    linked = ["screens", "probes", f"experiments/{PLAIN.id}/runs", "experiments/other-0123456789ab"]
+    (store.root / "asked").rmdir() if (store.root / "asked").exists() else None
+    for place in ("asked", *linked):
+        (store.root / place).symlink_to(mine)
+    done = bundle(store.root, output=tmp_path / "b.tar.gz")
+    assert {one["path"] for one in done.manifest["left_out"]} == {"asked", *linked}
+    assert leaks(everything(done.path), ("top secret",)) == []
+
+
 def test_a_secret_in_the_name_of_a_folder_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.create(tmp_path / "r", {})
     store.add([PLAIN])

@@ -305,6 +305,12 @@ def test_the_files_of_the_processes_become_figures_of_gpus(two_gpus: Callable[..
     assert [*on_disk.read(on_disk.folder_of(found.host))] == [found]
 
 
+@pytest.mark.parametrize("figures", [None, 7, [1, 2], {"a": 1}, [{}], [{"name": MATMUL, "ranks": 0, "samples": [1]}]])
+def test_figures_of_another_form_are_missing_with_a_reason(two_gpus: Callable[..., Screen], figures: object) -> None:
+    found = two_gpus({name: {"figures": figures} for name in ("host.json", "rank0.json", "rank1.json")})
+    assert {figure.missing for figure in found.figures} == {"Segmentation fault"}
+
+
 def test_a_missing_figure_has_the_reason_of_its_own_process(two_gpus: Callable[..., Screen]) -> None:
     lost = {"name": "hbm_bytes_per_s", "ranks": [0], "missing": "OutOfMemoryError: 2 GiB"}
     found = two_gpus(

@@ -1,8 +1,7 @@
 """Chooses by name which files of a results folder go into a bundle. Every other file is left out, with a reason.
 
 Only files with listed names are taken. Checkpoints, files of the trainer and all other files are left out, and the manifest
-names them. `experiments/` may be a link, since users move this folder to another disk. Inside this folder, only regular files
-are read, never links.
+names them. `experiments/` may be a link, since users move this folder to another disk. No other link is followed.
 """
 
 from __future__ import annotations
@@ -65,7 +64,9 @@ def survey(root: Path, *, above: str = "") -> Iterator[Piece | LeftOut]:
     """Yield the files of a results folder, sorted by name. Each file is a Piece or LeftOut."""
     for path in sorted(root.iterdir()):
         name = f"{above}{path.name}"
-        if _OF_THE_CAMPAIGN.fullmatch(path.name):
+        if path.is_symlink() and path.name != "experiments":
+            yield LeftOut(path=name, why=_LINK)
+        elif _OF_THE_CAMPAIGN.fullmatch(path.name):
             yield Piece(path=name, source=path)
         elif path.name == "asked" and path.is_dir():
             yield from (_judged(file, f"{name}/{file.name}", _REQUEST) for file in sorted(path.iterdir()))
@@ -81,6 +82,7 @@ def survey(root: Path, *, above: str = "") -> Iterator[Piece | LeftOut]:
 
 
 _STRANGE = "not a file that Tunebench makes"
+_LINK = "it is not a regular file; links are not followed"
 PICKLE = "a pickle can run code when it is opened, and names in it cannot be hidden"
 _PACKED = "not a text, so names in it cannot be hidden; `tunebench report --format parquet` makes it again"
 
@@ -92,8 +94,11 @@ def _of_experiment(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
     if redact(folder.name) != folder.name:
         yield LeftOut(path="experiments/***", why="its name contains a secret")
         return
+    if folder.is_symlink():
+        yield LeftOut(path=name, why=_LINK)
+        return
     for path in sorted(folder.iterdir()):
-        if path.name == "runs" and path.is_dir():
+        if path.name == "runs" and path.is_dir() and not path.is_symlink():
             for run in sorted(path.iterdir()):
                 yield from _of_run(run, f"{name}/runs/{run.name}")
         else:
@@ -101,7 +106,9 @@ def _of_experiment(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
 
 
 def _of_run(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
-    if not _RUN.fullmatch(folder.name) or not folder.is_dir():
+    if folder.is_symlink():
+        yield LeftOut(path=name, why=_LINK)
+    elif not _RUN.fullmatch(folder.name) or not folder.is_dir():
         yield LeftOut(path=name, why=_STRANGE)
     elif state(folder) is JobState.RUNNING:
         yield LeftOut(path=name, why="it is still running")
