@@ -33,6 +33,7 @@ _GONE_S = 5.0
 _LOOK_AGAIN_S = 0.1
 # The executor's name in claims, and the folder of its batches.
 SLURM = "slurm"
+_COPY = "this folder is a copy, so cancel the run in the original folder"
 _OF_ANOTHER_USER = "belongs to another user; only that user or root can end it"
 
 
@@ -84,7 +85,7 @@ def _cancel_in_slurm(store: Store, ids: Sequence[str], running: Sequence[Job], d
     """Cancel the submitted runs, those that wait in Slurm's queue, too."""
     if not (store.root / SLURM).is_dir():
         return
-    from orchestrator.executors.slurm.cancelling import cancel_running, cancel_waiting
+    from orchestrator.executors.slurm.cancelling import cancel_running, cancel_waiting, is_copy
 
     waiting, problem = cancel_waiting(store.root, ids)
     for job in waiting:
@@ -92,7 +93,7 @@ def _cancel_in_slurm(store: Store, ids: Sequence[str], running: Sequence[Job], d
     ending, refusal = cancel_running(running) if running else ([], None)
     for job in running:
         if job not in ending or refusal:
-            why = refusal or "its job is not one of this results folder"
+            why = refusal or (_COPY if is_copy(store.root) else "its job is not one of this results folder")
             yield Answer(job=job, end=End.REFUSED, text=f"{_name(job)} runs in Slurm and could not be ended: {why}")
     for job in ending if refusal is None else ():
         yield _await_slurm(store, job, deadline)

@@ -45,7 +45,8 @@ LINES = """\
 5|[1-2%1]|PENDING|JobArrayTaskLimit|N/A|tb-a.0001
 6|N/A|RUNNING|None|2026-11-25T10:00:00|somebody's | job
 7|3|CANCELLED|None|2026-11-25T10:00:00|tb-a.0002
-8|0|PENDING|(ReqNodeNotAvail, UnavailableNodes:n[1-2])|N/A|odd|name
+8|0|PENDING|(ReqNodeNotAvail, UnavailableNodes:n[1-2])|N/A|tb-odd|name
+9|[0-9999999]|PENDING|Priority|N/A|of another program
 """
 
 
@@ -57,7 +58,7 @@ def test_the_queue(fake: Fake) -> None:
         ("tb-a.0001", 5, 1, "PENDING"),
         ("tb-a.0001", 5, 2, "PENDING"),
         ("tb-a.0002", 7, 3, "CANCELLED"),
-        ("odd|name", 8, 0, "PENDING"),
+        ("tb-odd|name", 8, 0, "PENDING"),
     ]
     assert rows[1].reason == "JobArrayTaskLimit"
 
@@ -68,7 +69,16 @@ def test_the_queue_of_a_chosen_cluster_has_a_heading(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize(
-    "printed", ["5|0|RUN", "5|0|running|None|x|name", "slurm: error", "x|0|RUNNING|None|x|n", "5|[1-|PENDING|None|x|n"]
+    "printed",
+    [
+        "5|0|RUN",
+        "5|0|running|None|x|name",
+        "slurm: error",
+        "x|0|RUNNING|None|x|n",
+        "5|[1-|PENDING|None|x|tb-n",
+        f"{'9' * 5000}|0|RUNNING|None|x|tb-n",
+        "5|0-9999999|PENDING|None|x|tb-n",
+    ],
 )
 def test_a_damaged_answer_is_not_an_answer(fake: Fake, printed: str) -> None:
     fake("squeue", f"cat <<'END'\n{LINES}{printed}\nEND")
@@ -86,7 +96,8 @@ def test_a_client_that_hangs_is_ended(fake: Fake, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    "printed, number", [("17", 17), ("17;test", 17), ("Welcome to the cluster!\n18\nHave fun", 18)]
+    "printed, number",
+    [("17", 17), ("17;test", 17), ("Welcome to the cluster!\n18\nHave fun", 18), (f"{'9' * 5000}\n19", 19)],
 )
 def test_the_number_of_a_job(fake: Fake, printed: str, number: int) -> None:
     fake("sbatch", f"cat <<'END'\n{printed}\nEND")

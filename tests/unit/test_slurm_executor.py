@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -311,3 +312,77 @@ def test_the_jobs_in_the_queue_are_counted_by_state_and_reason(store: Store, fak
     )
     fake("squeue", "echo down >&2; exit 1")
     assert "unknown: squeue" in ClusterQueue(store.root)()[0]
+
+
+def copied(store: Store) -> Store:
+    return Store.resume(shutil.copytree(store.root, store.root.parent / "copy"))
+
+
+def test_a_copy_of_a_results_folder_touches_no_job_of_the_original(store: Store, fake: Fake) -> None:
+    jobs = [run(store, 1), run(store, 2)]
+    folder = batch(store, jobs, 5, Mark.STARTED)
+    claim(folder, jobs[0], 5)
+    name = folder.batch()
+    assert name is not None
+    fake("squeue", f"echo '5|0|RUNNING|None|N/A|{name.name}'")
+    copy = copied(store)
+    answers = [*cancel(copy, (), wait_s=0.1)]
+    assert [str(answer) for answer in answers] == [
+        f"{BASE.id} r1-t1 runs in Slurm and could not be ended: this folder is a copy, so cancel the run in the original folder"
+    ]
+    assert in_queue(copy.root) == () and [one.state for one in in_queue(store.root)] == ["RUNNING"]
+    campaign = executor._Campaign([run(copy, 1)], SlurmExecutor(replace(SITE, throttle=3)))
+    campaign.queue.next_at = 0.0
+    assert [*campaign.look()] == [] and campaign.watched
+    assert calls(store, "scancel") == [] == calls(store, "scontrol")
+
+
+def test_a_folder_that_was_moved_or_restored_keeps_its_batches(store: Store) -> None:
+    folder = batch(store, [run(store)], 5)
+    before = folder.batch()
+    moved = store.root.rename(store.root.parent / "moved")
+    assert before is not None and [one.batch() for one in batch_folders(moved)] == [before]
+    shutil.copytree(moved, store.root)
+    assert folder.batch() == before, "the same path, as after a restored backup"
+    assert not folder.is_copy()
+
+
+@pytest.mark.parametrize("name", ["train", "", "tb-0a1b2c3d.0002", "tb-*.0001"])
+def test_a_batch_has_the_name_that_tunebench_gives(store: Store, name: str) -> None:
+    """Else a results folder from somebody else could end other jobs of this user."""
+    folder = batch(store, [run(store)], 5)
+    changed(folder.path / "batch.json", name=name)
+    assert folder.batch() is None and [*cancel(store, ())] == [] == calls(store, "scancel")
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_one_run_of_an_array_is_cancelled_although_sbatch_did_not_answer(store: Store, fake: Fake, begun: bool) -> None:
+    store.add([replace(BASE, id="other-0123456789ab")])
+    other = store.job("other-0123456789ab", repeat=1, attempt=1)
+    folder = new_batch(store.root, shape_of(BASE), [[run(store)], [other]], time_s=None)
+    name = folder.batch()
+    assert name is not None
+    if begun:
+        folder.mark(0, 0, Mark.STARTED)
+        claim(folder, run(store), 5)
+    fake("squeue", f"echo '5|[0-1]|PENDING|Priority|N/A|{name.name}'")
+    answers = [*cancel(store, [BASE.id], wait_s=0.1)]
+    assert len(answers) == 1
+    assert [call.split()[-2:] for call in calls(store, "scancel")] == [[f"--jobname={name.name}", "5_0"]]
+
+
+def test_a_held_element_that_the_batch_does_not_have_has_no_runs(store: Store, fake: Fake) -> None:
+    name = batch(store, [run(store)], 5).batch()
+    assert name is not None
+    fake("squeue", f"echo '5|7|PENDING|JobHeldUser|N/A|{name.name}'")
+    (found,) = in_queue(store.root)
+    assert (found.count, found.held) == (1, ())
+
+
+@pytest.mark.parametrize("at", [time.time() + 1e6, 1e300])
+def test_a_submission_in_the_future_is_one_of_now(store: Store, at: float) -> None:
+    """Such as one from a host whose clock is ahead: Slurm does not list its job, so the run is submitted again."""
+    folder = batch(store, [run(store)], 5)
+    changed(folder.path / "submitted.json", at=at)
+    campaign = executor._Campaign([run(store)], SlurmExecutor(replace(SITE, grace_s=0.0)))
+    assert campaign.watched[0].since <= time.time()

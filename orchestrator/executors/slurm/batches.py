@@ -2,7 +2,8 @@
 
 The submitter writes `batch.json`, the intent, before it calls sbatch, and `submitted.json` with Slurm's number of the job after
 it. So a submitter that is killed between the two finds the job again by its name. The name contains the results folder and the
-number of the batch, so it belongs to one batch only.
+number of the batch, so it belongs to one batch only. A copy of a results folder has the files of the original's batches, but not
+the batches: its commands do not touch the original's jobs.
 
 Each element writes marks into `elements/`: empty files whose names say the element, the number of its restarts and what happened.
 The marks and the records of the runs are the truth about a batch. What squeue says is a hint.
@@ -22,7 +23,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from orchestrator.errors import ResultsError
-from orchestrator.executors.slurm.client import ELEMENT_LOG
+from orchestrator.executors.slurm.client import ELEMENT_LOG, PREFIX
 from orchestrator.executors.slurm.shapes import Shape
 from orchestrator.files import reading, writing
 from orchestrator.records import Job, dump, load
@@ -48,7 +49,8 @@ _MARK = re.compile(rf"(?P<element>\d+)\.(?P<restart>\d+)\.(?P<event>{'|'.join(Ma
 class Batch:
     """An array of allocations of one shape. Each element has the runs `<experiment id>/r<repeat>-t<attempt>` in their order.
 
-    `throttle` is the number of elements that run at once. None: no limit.
+    `throttle` is the number of elements that run at once. None: no limit. `inode` is that of the batch's folder, and a copy of the
+    folder has another one. None: unknown, as in a folder by an older version.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Batch:
     elements: tuple[tuple[str, ...], ...]
     created_at: float
     throttle: int | None = None
+    inode: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,10 +85,26 @@ class BatchFolder:
         return self.path.parents[1]
 
     def batch(self) -> Batch | None:
-        """Return the batch; None if its file is missing or damaged."""
+        """Return the batch; None if its file is missing or damaged, or if it is a copy of the file of another folder."""
+        batch = self._read()
+        return None if batch is None or self._is_copied(batch) else batch
+
+    def is_copy(self) -> bool:
+        """Return whether the jobs of this batch belong to another results folder, and this one is a copy of it."""
+        batch = self._read()
+        return batch is not None and self._is_copied(batch)
+
+    def _read(self) -> Batch | None:
         with suppress(OSError, ValueError):
-            return load(Batch, reading.read_bytes(self.path / "batch.json", limit=reading.RECORD_BYTES))
+            batch = load(Batch, reading.read_bytes(self.path / "batch.json", limit=reading.RECORD_BYTES))
+            return batch if re.fullmatch(rf"{PREFIX}[0-9a-f]{{8}}\.{self.path.name}", batch.name) else None
         return None
+
+    def _is_copied(self, batch: Batch) -> bool:
+        """A folder that was moved keeps its inode, and one that was restored keeps its path. A copy has another path and inode."""
+        with suppress(OSError):
+            return batch.inode not in (None, self.path.stat().st_ino) and batch.name != _name(self)
+        return False
 
     def submitted(self) -> Submitted | None:
         """Return Slurm's answer to the submission; None if it is unknown."""
@@ -154,12 +173,13 @@ def new_batch(
     """Make the folder of a new batch, and write the intent to submit it. Sync both, so that they survive a power cut."""
     folder = _next_folder(results)
     batch = Batch(
-        name=f"tb-{_campaign(results)}.{folder.path.name}",
+        name=_name(folder),
         shape=shape,
         time_s=time_s,
         elements=tuple(tuple(run_name(job) for job in element) for element in elements),
         created_at=time.time(),
         throttle=throttle,
+        inode=folder.path.stat().st_ino,
     )
     (folder.path / "elements").mkdir()
     writing.replace(folder.path / "batch.json", dump(batch))
@@ -178,6 +198,10 @@ def _next_folder(results: Path) -> BatchFolder:
             path = parent / f"{last:04}"
             path.mkdir()
             return BatchFolder(path)
+
+
+def _name(folder: BatchFolder) -> str:
+    return f"{PREFIX}{_campaign(folder.results)}.{folder.path.name}"
 
 
 def _campaign(results: Path) -> str:

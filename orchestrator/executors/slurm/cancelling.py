@@ -40,7 +40,8 @@ def cancel_waiting(results: Path, experiments: Collection[str]) -> tuple[list[Jo
             cancelled += refused
             if refused and all(claims.state(job.run_dir) is JobState.ENDED for job in jobs):
                 idle.append(element.number)
-        problem = _ended(folder, batch, idle) or problem
+        if idle:
+            problem = _taken_from_queue(folder, batch, idle) or problem
     return cancelled, problem
 
 
@@ -50,18 +51,22 @@ def cancel_running(jobs: Sequence[Job]) -> tuple[list[Job], str | None]:
     Return the runs that elements of their results folder carry out, and a sentence if Slurm could not be asked (else None).
     """
     ending: list[Job] = []
-    numbers: dict[tuple[BatchFolder, str], list[int]] = defaultdict(list)
-    batches = {batch.name: folder for folder in batch_folders(jobs[0].folder.results) if (batch := folder.batch())}
+    elements: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    batches = {batch.name: batch for folder in batch_folders(jobs[0].folder.results) if (batch := folder.batch())}
     for job in jobs:
-        details = allocation_of(job)
-        if details.get("batch") in batches and isinstance(details.get("element"), int):
+        name, job_id, element = (allocation_of(job).get(key) for key in ("batch", "job_id", "element"))
+        if name in batches and isinstance(job_id, int) and isinstance(element, int):
             ending.append(job)
-            numbers[batches[details["batch"]], details["batch"]].append(details["element"])
+            elements[name].append((job_id, element))
     problem = None
-    for (folder, _), elements in numbers.items():
-        if batch := folder.batch():
-            problem = _ended(folder, batch, elements) or problem
+    for name, some in elements.items():
+        problem = _ended(batches[name], some) or problem
     return ending, problem
+
+
+def is_copy(results: Path) -> bool:
+    """Return whether batches of this results folder belong to another one, and this one is a copy of it."""
+    return any(folder.is_copy() for folder in batch_folders(results))
 
 
 def _unfinished(folder: BatchFolder, batch: Batch) -> Iterator[Watched]:
@@ -80,14 +85,24 @@ def _refused(element: Watched, job: Job) -> bool:
     return claims.state(job.run_dir) is JobState.ENDED
 
 
-def _ended(folder: BatchFolder, batch: Batch, elements: Sequence[int]) -> str | None:
-    """End these elements in Slurm. Return a sentence if Slurm could not be asked."""
-    submitted = folder.submitted()
+def _taken_from_queue(folder: BatchFolder, batch: Batch, numbers: Sequence[int]) -> str | None:
+    """End these elements, which have nothing left to do. Return a sentence if Slurm could not be asked."""
     try:
-        if len({*elements}) == len(batch.elements):
-            client.cancel(batch.name)
-        elif elements and submitted:
-            client.cancel(batch.name, [(submitted.job_id, number) for number in elements])
+        submitted = folder.submitted()
+        job_id = (
+            submitted.job_id
+            if submitted
+            else next((row.job_id for row in client.queue() if row.name == batch.name), None)
+        )
+    except LaunchError as error:
+        return str(error)
+    return None if job_id is None else _ended(batch, [(job_id, number) for number in numbers])
+
+
+def _ended(batch: Batch, elements: Sequence[tuple[int, int]]) -> str | None:
+    """End these elements in Slurm: pairs of the job's number and the element's. Return a sentence if Slurm could not be asked."""
+    try:
+        client.cancel(batch.name, () if len({*elements}) == len(batch.elements) else elements)
     except LaunchError as error:
         return str(error)
     return None

@@ -29,8 +29,14 @@ _LEAKS = (
 )
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
 _FORMAT = "%F|%K|%T|%r|%S|%j"
-_INDICES = re.compile(r"\[?(?P<ranges>\d{1,7}(-\d{1,7}(:\d+)?)?(,\d{1,7}(-\d{1,7}(:\d+)?)?)*)(%\d+)?\]?")
+_INDICES = re.compile(r"\[?(?P<ranges>\d{1,7}(-\d{1,7}(:\d{1,7})?)?(,\d{1,7}(-\d{1,7}(:\d{1,7})?)?)*)(%\d+)?\]?")
 _STATE = re.compile(r"[A-Z_]+")
+# Longer digits are not the number of a job.
+_JOB_ID = re.compile(r"\d{1,18}", re.ASCII)
+# No cluster has larger arrays.
+_MOST_ELEMENTS = 1_000_000
+# The names of Tunebench's jobs begin with this.
+PREFIX = "tb-"
 # sbatch refuses a job for these reasons until other jobs have ended.
 _FULL = re.compile(
     r"submit limit|MaxSubmitJob|QOSMaxSubmit|AssocMaxSubmit|MaxJobCount|temporarily unable", re.IGNORECASE
@@ -86,14 +92,14 @@ def submit(script: Path) -> int:
         kinds = {QueueFull: _FULL, Unreachable: _UNREACHABLE, NoAnswer: _UNKNOWN}
         kind = next((kind for kind, pattern in kinds.items() if pattern.search(str(error))), LaunchError)
         raise kind(_EXIT.sub("", str(error))) from error
-    numbers = [match[1] for line in answer.splitlines() if (match := re.fullmatch(r"(\d+)(;\S+)?", line.strip()))]
-    if numbers:
+    words = [re.sub(r";\S+$", "", line.strip()) for line in answer.splitlines()]
+    if numbers := [word for word in words if _JOB_ID.fullmatch(word)]:
         return int(numbers[-1])
     raise NoAnswer(f"sbatch: the answer {answer.strip()[:200]!r} is not the number of a job")
 
 
 def queue() -> list[Row]:
-    """Return every element of this user's arrays that Slurm still lists, ended ones too.
+    """Return every element of this user's arrays by Tunebench that Slurm still lists, ended ones too.
 
     Raise LaunchError if Slurm does not answer, or if a line of the answer is damaged.
     """
@@ -106,11 +112,14 @@ def queue() -> list[Row]:
 
 
 def _rows(line: str) -> list[Row]:
-    """Return the rows of a line. A job that is not an array has none; a line for several elements has one for each."""
+    """Return the rows of a line. A job of another program, or one that is not an array, has none.
+
+    A line for several elements has one for each.
+    """
     fields = line.strip().split("|", 5)
-    if len(fields) != 6 or not fields[0].isdecimal() or not _STATE.fullmatch(fields[2]):
+    if len(fields) != 6 or not _JOB_ID.fullmatch(fields[0]) or not _STATE.fullmatch(fields[2]):
         raise LaunchError(f"squeue: the line {line.strip()[:200]!r} cannot be read")
-    if fields[1] == "N/A":
+    if fields[1] == "N/A" or not fields[5].startswith(PREFIX):
         return []
     job_id, state, reason, start, name = int(fields[0]), *fields[2:]
     return [
@@ -124,12 +133,14 @@ def indices(text: str) -> list[int]:
     match = _INDICES.fullmatch(text)
     if match is None:
         raise LaunchError(f"squeue: {text[:200]!r} does not name elements of an array")
-    found: list[int] = []
+    ranges = []
     for part in match["ranges"].split(","):
         first, _, rest = part.partition("-")
         last, _, step = rest.partition(":")
-        found += range(int(first), int(last or first) + 1, int(step or 1) or 1)
-    return found
+        ranges.append(range(int(first), int(last or first) + 1, int(step or 1) or 1))
+    if sum(map(len, ranges)) > _MOST_ELEMENTS:
+        raise LaunchError(f"squeue: {text[:200]!r} names more elements than any array has")
+    return [element for one in ranges for element in one]
 
 
 def has_jobs() -> bool:
@@ -154,7 +165,7 @@ def throttle(job_id: int, limit: int) -> None:
 def max_array_size() -> int:
     """Return the largest number of elements of an array on this cluster."""
     try:
-        match = re.search(r"^MaxArraySize\s*=\s*(\d+)", _called(["scontrol", "show", "config"]), re.MULTILINE)
+        match = re.search(r"^MaxArraySize\s*=\s*(\d{1,9})\b", _called(["scontrol", "show", "config"]), re.MULTILINE)
     except LaunchError:
         match = None
     return max(1, int(match[1])) if match else DEFAULT_MAX_ARRAY

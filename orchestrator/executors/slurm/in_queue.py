@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.executors.slurm import client
-from orchestrator.executors.slurm.batches import FOLDER, batch_folders
+from orchestrator.executors.slurm.batches import FOLDER, Batch, batch_folders
 from orchestrator.executors.slurm.client import Row
 from orchestrator.executors.slurm.judging import has_ended, is_held
 from orchestrator.files.printable_text import counted
@@ -51,9 +51,14 @@ def in_queue(results: Path) -> tuple[InQueue, ...]:
     found = []
     for (state, reason), rows in alike.items():
         start = _first_start(rows) if state == "PENDING" else None
-        runs = [run for row in rows for run in batches[row.name].elements[row.element]] if is_held(rows[0]) else []
+        runs = [run for row in rows for run in _runs(batches[row.name], row)] if is_held(rows[0]) else []
         found.append(InQueue(state=state, reason=reason, count=len(rows), start=start, held=tuple(runs)))
     return tuple(found)
+
+
+def _runs(batch: Batch, row: Row) -> Sequence[str]:
+    """Return the runs of an element; none if the batch does not have it, such as after a change of its file."""
+    return batch.elements[row.element] if row.element < len(batch.elements) else ()
 
 
 def held_sentence(reason: str, runs: Sequence[str], results: Path) -> str:

@@ -186,6 +186,8 @@ def _stuck(element: Watched, row: Row, site: Site) -> Word | None:
     waited_s = time.time() - element.stuck_since
     if waited_s < site.max_pending_s:
         return None
+    if element.folder.batch() is None:
+        return None  # a copy of a results folder ends no job of the original
     try:
         client.cancel(element.name, [(row.job_id, row.element)])
     except LaunchError:
@@ -285,10 +287,12 @@ def claimed_by(job: Job, folders: Mapping[BatchFolder, Batch]) -> Watched | None
         return None
     named = [folder for folder, batch in folders.items() if batch.name == name]
     folder = named[0] if named else BatchFolder(job.folder.results / FOLDER / "gone")
-    return Watched(folder=folder, name=name, number=number, job_id=job_id, since=claim.claimed_at, begun=True)
+    since = min(claim.claimed_at, time.time())  # the clock of another host may be ahead
+    return Watched(folder=folder, name=name, number=number, job_id=job_id, since=since, begun=True)
 
 
 def watched_element(folder: BatchFolder, number: int, batch: Batch) -> Watched:
     submitted = folder.submitted()
     job_id, since = (submitted.job_id, submitted.at) if submitted else (None, batch.created_at)
+    since = min(since, time.time())  # the clock of another host may be ahead
     return Watched(folder=folder, name=batch.name, number=number, job_id=job_id, since=since)

@@ -71,7 +71,7 @@ def probe(site: Site, folder: Path, *, command: Sequence[str], python: str | Non
     """
     client.require()
     nonce = uuid.uuid4().hex
-    name = f"tb-probe-{nonce[:8]}"
+    name = f"{client.PREFIX}probe-{nonce[:8]}"
     writing.replace(folder / _QUESTION, json.dumps({"nonce": nonce, "python": python}))
     device = Device.CUDA if site.node or site.gpu_type else Device.CPU
     time_s = min(_TIME_S, site.time_s or _TIME_S)
