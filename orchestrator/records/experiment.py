@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,11 +44,21 @@ def ids_named(word: str, ids: Iterable[str]) -> list[str]:
     return named if len(named) == 1 else [name for name in every if word in name]
 
 
+# From here, a float is not exact.
+_TOO_LARGE = 1e15
+
+
 def whole_number(value: Text | None) -> int | None:
-    """Return the number from 0 that an argument is. Return None for another value, and for a number of ten or more digits."""
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
-        return int(value)
-    return None
+    """Return the number from 0 that an argument is, as a trainer reads it: `1024`, `1024.0` and `1e3` are whole numbers.
+
+    Return None for another value, and for a number from 1e15.
+    """
+    words = () if value is None else as_items(value)
+    try:
+        number = float(words[0]) if len(words) == 1 else math.nan
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() and 0 <= number < _TOO_LARGE else None
 
 
 def as_items(value: Text) -> Sequence[str]:

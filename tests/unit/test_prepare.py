@@ -254,6 +254,10 @@ def test_labels_are_whole_numbers_or_ignored(labels: Any, shown: str) -> None:
     [
         ({"source": "./no-such.jsonl"}, "error: there is no file or folder './no-such.jsonl'; give a JSON"),
         ({"source": "builtin:nothing"}, "use builtin:stdlib-docs or builtin:synthetic."),
+        (
+            {"source": "builtin:synthetic", "samples": 10**12},
+            "tokens are made, so write fewer `samples:`, or a smaller length.",
+        ),
         ({"source": "builtin:stdlib-docs", "colour": 1}, "unexpected keyword argument 'colour'"),
     ],
 )

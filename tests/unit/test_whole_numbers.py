@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from arguments import as_number
 from factories.results import experiment
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,12 +27,22 @@ scenarios:
 """
 
 
-@given(st.one_of(st.none(), st.text(), st.integers().map(str), st.tuples(st.text())))
-def test_a_whole_number_is_what_python_reads(value: str | tuple[str, ...] | None) -> None:
-    number = whole_number(value)
-    assert number is None or (isinstance(value, str) and number == int(value) and 0 <= number < 10**9)
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
-        assert number == int(value)
+@given(
+    st.one_of(
+        st.text(), st.integers(-9, 10**16).map(str), st.floats().map(str), st.floats(0, 1e16).map("{:.0e}".format)
+    )
+)
+def test_a_whole_number_is_what_the_trainer_reads(value: str) -> None:
+    number, trainers = whole_number(value), as_number(value, whole=True)
+    if isinstance(trainers, int) and 0 <= trainers < 10**15:
+        assert number == whole_number((value,)) == trainers
+    else:
+        assert number is None
+
+
+@pytest.mark.parametrize("value", [None, (), ("1", "2"), "", "[1]", "1.5", "-1", "nan", "inf", "1e15"])
+def test_other_values_are_not_whole_numbers(value: str | tuple[str, ...] | None) -> None:
+    assert whole_number(value) is None
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ PACKAGES = ("numpy", "tokenizers", "transformers", "datasets")
 PER_TOKEN = ("labels", "attention_mask", "position_ids", "token_type_ids", "special_tokens_mask")
 LARGEST_ID = 2**31 - 1  # `tokens.npz` has 32 bits for a token
 SYNTHETIC_ROWS, SYNTHETIC_LENGTH, SYNTHETIC_VOCABULARY = 1000, 512, 4096
+# Each token needs 16 bytes of memory.
+MOST_SYNTHETIC = 2**31
 
 
 def read_spec(path: str) -> Spec:
@@ -149,16 +151,21 @@ def learnable(samples: Sequence[Sample], spec: Spec, tokenizer: Any) -> list[Tok
 def synthetic(spec: Spec) -> list[Tokenized]:
     """Return rows of random tokens, all of one length, from a seeded generator. Token 0 is reserved for padding."""
     rows, length = spec.samples or SYNTHETIC_ROWS, spec.max_length or SYNTHETIC_LENGTH
+    if rows * length > MOST_SYNTHETIC:
+        raise PreparationError(
+            f"{SYNTHETIC}: {rows} rows of {length} tokens are too many; at most {MOST_SYNTHETIC:,} tokens are made, so write fewer "
+            "`samples:`, or a smaller length."
+        )
     values = np.random.default_rng(spec.seed).integers(1, spec.vocab_size or SYNTHETIC_VOCABULARY, size=(rows, length))
-    return [Tokenized(input_ids=row, labels=row) for row in values.tolist()]
+    return [Tokenized(input_ids=row, labels=row) for row in values]
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
 def as_line(row: Tokenized) -> dict[str, Any]:
-    ids = list(row.input_ids)
-    return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": list(row.labels)}
+    ids, labels = (np.asarray(values).tolist() for values in (row.input_ids, row.labels))
+    return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": labels}
 
 
 def write_tokens(rows: Sequence[Tokenized], folder: str) -> dict[str, Any]:
