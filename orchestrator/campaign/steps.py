@@ -28,7 +28,7 @@ from orchestrator.campaign.race.rounds import tune
 from orchestrator.campaign.status.budget import Spending
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.way import AUTO, Way
-from orchestrator.errors import PreparationError, ResultsError, SelectionError
+from orchestrator.errors import LaunchError, PreparationError, ResultsError, SelectionError
 from orchestrator.executors import LOCAL, Executor, SlurmExecutor
 from orchestrator.executors.starters import Starters
 from orchestrator.files.printable_text import counted
@@ -201,9 +201,11 @@ def _spending(plan: Plan, store: Store, way: Way) -> Spending | None:
 
 
 def _submitted(plan: Plan, store: Store, executor: SlurmExecutor, *, retry: Retry) -> str:
-    """Submit the due runs. Return a sentence that says what is left to do."""
+    """Submit the due runs. Return a sentence that says what is left to do. Raise LaunchError if Slurm took none of them."""
     submitted, left = executor.submit(store.plan(plan.experiments, retry=retry))
-    rest = f"; {counted(left, 'run')} did not fit under the limits of the site file" if left else ""
+    rest = f"; {counted(left, 'run')} did not fit under the limits of Slurm and of the site file" if left else ""
+    if left and not submitted:
+        raise LaunchError(f"no run was submitted{rest}; repeat the command when other jobs have ended")
     queued = f"{counted(submitted, 'run')} {'is' if submitted == 1 else 'are'} in Slurm's queue{rest}"
     return f"{queued}. The same command without --submit-only waits for the runs."
 

@@ -124,6 +124,17 @@ def test_the_limit_of_submissions_a_minute_holds_for_all_calls(store: Store) -> 
     assert len(calls(store, "sbatch")) == 10
 
 
+def test_submit_only_tries_smaller_arrays_if_slurm_takes_no_large_one(store: Store, fake: Fake) -> None:
+    """A limit of jobs of a user is below `max_queued`: two elements are accepted, and no third."""
+    limit = "sbatch: error: Batch job submission failed: Job violates policy (job submit limit)"
+    fake("squeue", "echo 77")
+    fake(
+        "sbatch", f'grep -qE "^#SBATCH --array=0(-1)?(%|$)" "${{@: -1}}" && echo 9 || {{ echo "{limit}" >&2; exit 1; }}'
+    )
+    jobs = [run(store, repeat) for repeat in range(1, 6)]
+    assert SlurmExecutor(SITE).submit(jobs)[0] == 2
+
+
 def test_runs_that_wait_are_planned_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A campaign may have thousands of runs, and a look comes every two seconds."""
     read = []

@@ -91,13 +91,12 @@ class SlurmExecutor:
                 time.sleep(_LOOK_AGAIN_S)
 
     def submit(self, jobs: Sequence[Job]) -> tuple[int, int]:
-        """Submit as many of the jobs as the site's limits allow now. Return two numbers: the submitted jobs and the others.
+        """Submit as many of the jobs as the site and Slurm allow now. Return two numbers: the submitted jobs and the others.
 
         Raise NoAnswer if Slurm did not confirm a submission.
         """
         campaign = _Campaign(jobs, self)
-        while campaign.feed():
-            pass
+        campaign.feed_all()
         if jobs and (unknown := unconfirmed(jobs[0].folder.results)):
             raise NoAnswer(
                 f"Slurm has not confirmed {counted(unknown, 'submission')}, so some runs may not be in its queue; the same "
@@ -192,6 +191,12 @@ class _Campaign:
             self.max_array = client.max_array_size()
         shape = next(iter(self.planned))
         return self._submit(self.planned[shape][: min(room, self.max_array)])
+
+    def feed_all(self) -> None:
+        """Submit arrays until the limits allow no more: smaller ones after Slurm refused a large one."""
+        capacity = None
+        while self.feed() or self.capacity != capacity:
+            capacity = self.capacity
 
     def _work(self, job: Job) -> Work:
         """Return the run with its shape and its times. Read its experiment only once, and again after a run of it has ended."""

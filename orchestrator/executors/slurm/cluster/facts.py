@@ -179,7 +179,7 @@ def read_associations(text: str) -> tuple[Association, ...]:
             account=account,
             partition=partition or None,
             qos=tuple(name for name in qos.split(",") if name),
-            max_submit=int(most) if most.isdecimal() else None,
+            max_submit=int(most) if most.isdecimal() and len(most) < 19 else None,
         )
         for account, partition, qos, most in (row for row in rows if len(row) == 4)
     )
@@ -194,7 +194,7 @@ def _seconds(text: str) -> float | None:
 
 def _number(text: str) -> int:
     """Return the number at the beginning of a text. sinfo writes `8+` if nodes with more are among those with 8."""
-    match = re.match(r"\d+", text)
+    match = re.match(r"\d{1,18}(?!\d)", text)
     return int(match[0]) if match else 0
 
 

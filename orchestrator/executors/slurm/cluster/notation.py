@@ -9,7 +9,7 @@ _TIME = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<fields>\d{1,7}(?::\d{1,2}){0,2})
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _WITH_UNITS = re.compile(r"(?:\d{1,7}[dhms])+", re.ASCII)
 _NO_LIMIT = frozenset({"UNLIMITED", "INFINITE", "NONE", "N/A"})
-_GPU = re.compile(r"gpu(?::(?P<type>[^:]+))?:(?P<count>\d+)")
+_GPU = re.compile(r"gpu(?::(?P<type>[^:]+))?:(?P<count>\d{1,9})")
 
 _OPTION = re.compile(r"--(?P<name>[a-z][a-z0-9-]*)(?:(?P<join>=|\s+)(?P<value>\S+))?", re.ASCII)
 _FILES = "Tunebench reads the job's files at their own place"
