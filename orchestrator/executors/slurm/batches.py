@@ -101,7 +101,7 @@ class BatchFolder:
         return None
 
     def _is_copied(self, batch: Batch) -> bool:
-        """A folder that was moved keeps its inode, and one that was restored keeps its path. A copy has another path and inode."""
+        # A folder that was moved keeps its inode, and one that was restored keeps its path. A copy has another path and inode.
         with suppress(OSError):
             return batch.inode not in (None, self.path.stat().st_ino) and batch.name != _name(self)
         return False
