@@ -150,6 +150,7 @@ def test_it_says_what_it_costs_at_most_and_who_is_dropped_after_each_round(tuned
     assert "5 experiments race: at most 30 runs, as many as the full grid\n" in tuned.err
     assert "kinds: 1 process: round 1, 5 runs\n" in tuned.err
     assert "kinds: 1 process: round 3, 2 runs; dropped: kind=e (at most " in tuned.err
+    assert re.search(r"^kinds: 1 process: over after round \d; the leader gets \d more runs?$", tuned.err, re.MULTILINE)
 
 
 def test_the_report_draws_the_race(tuned: Campaign) -> None:

@@ -128,6 +128,20 @@ def test_earlier_runs_that_no_round_uses_are_not_among_the_most() -> None:
     assert said == "2 experiments race: at most 6 runs, as many as the full grid"
 
 
+def test_a_race_that_has_ended_says_who_was_dropped_last_and_what_its_leader_still_gets() -> None:
+    before = place({"a": [4.6], "b": [4.0]})
+    decided = place({"a": [4.6, 4.6], "b": [4.0, 4.0]})
+    assert not [*view.ends([before])]
+    (said,) = view.ends([decided], [before])
+    assert said.endswith(": decided after round 2; dropped: kind=b (at most 57.2 %); the leader gets 1 more run")
+    assert [*view.ends([decided])] == [said], "an interrupted race says it again"
+    whole = place({"a": [4.6] * 3, "b": [4.0, 4.0]})
+    assert not [*view.ends([whole])] and len([*view.ends([whole], [before])]) == 1
+    failed = place({kind: [NoSpeed.FAILED] * 2 for kind in "ab"})
+    (said,) = view.ends([failed], [before])
+    assert said.endswith(": over after round 2; dropped: kind=a (it failed), kind=b (it failed)")
+
+
 def test_what_is_over_a_limit_is_found_by_the_worst_monitor() -> None:
     low = ended(A, 1, peak_allocated_bytes=1.0, device_peak_used_bytes=2.0, train_loss=1.0)
     high = ended(B, 1, peak_allocated_bytes=1.0, device_peak_used_bytes=4.0, train_loss=1.02)

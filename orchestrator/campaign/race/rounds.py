@@ -36,17 +36,19 @@ def tune(
     if retries and (earlier := [one for one in _with_repeats(experiments, races) if _runs(races).get(one.id)]):
         run(earlier)
         races = _look(experiments, store, aim)
-    for sentence in view.before(races):
+    for sentence in (*view.before(races), *view.ends(races)):
         say(sentence)
     while due := {name for place in races for name in place.state.due}:
         for sentence in view.of_round(races):
             say(sentence)
-        before = _runs(races)
+        before, runs = races, _runs(races)
         now = _without_those_not_needed(_with_repeats(experiments, races, more=due), races)
         store.add(now)  # so the status does not count repeats of the others as pending
         summary = run([one for one in now if one.id in due])
         races = _look(experiments, store, aim)
-        if any(_runs(races)[name] <= before[name] for name in due):
+        for sentence in view.ends(races, before):
+            say(sentence)
+        if any(_runs(races)[name] <= runs[name] for name in due):
             return summary
     last = at_the_end(experiments, races)
     store.add(last)

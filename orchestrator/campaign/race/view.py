@@ -82,18 +82,36 @@ def of_round(races: Sequence[Place]) -> Iterator[str]:
     """Yield a sentence for each race with runs due: its round, how many run, and who was dropped in the round before."""
     names = Names(races)
     for place in races:
-        state = place.state
-        if not state.due:
+        if due := place.state.due:
+            dropped = _dropped(place, names, place.state.round - 1)
+            text = f"{names.place(place)}: round {place.state.round}, {counted(len(due), 'run')}{dropped}"
+            yield one_line(text, longest=600)
+
+
+def ends(races: Sequence[Place], before: Sequence[Place] = ()) -> Iterator[str]:
+    """Yield a sentence for each race that has ended since `before`, or whose leader still needs runs.
+
+    It says who was dropped in the last round, and how many runs the leader gets.
+    """
+    names, went_on = Names(races), {place.first.id for place in before if place.state.due}
+    for place in races:
+        state, (least, most) = place.state, _more(place)
+        if state.due or not (most or place.first.id in went_on):
             continue
-        gone = [name for name in in_order(state) if name in state.left and state.left[name].round == state.round - 1]
-        dropped = ""
-        if gone:
-            more = f" and {len(gone) - _MOST_NAMES} more" if len(gone) > _MOST_NAMES else ""
-            words = ", ".join(f"{names.of(name)} ({_why(state, name)})" for name in gone[:_MOST_NAMES])
-            dropped = f"; dropped: {words}{more}"
-        yield one_line(
-            f"{names.place(place)}: round {state.round}, {counted(len(state.due), 'run')}{dropped}", longest=600
-        )
+        is_clear = place.winner is not None and len(state.racing) == 1
+        range_of = f"{least} to {most}" if least < most else f"{most}"
+        last = f"; the leader gets {range_of} more {'run' if most == 1 else 'runs'}" if most else ""
+        text = f"{'decided' if is_clear else 'over'} after round {state.round}"
+        yield one_line(f"{names.place(place)}: {text}{_dropped(place, names, state.round)}{last}", longest=600)
+
+
+def _dropped(place: Place, names: Names, number: int) -> str:
+    """Return who was dropped in a round and why, or nothing. The experiments that no round needed were not dropped."""
+    left = {name: one for name, one in place.state.left.items() if one.why is not NoSpeed.NOT_NEEDED}
+    gone = [name for name in in_order(place.state) if name in left and left[name].round == number]
+    words = ", ".join(f"{names.of(name)} ({_why(place.state, name)})" for name in gone[:_MOST_NAMES])
+    more = f" and {len(gone) - _MOST_NAMES} more" if len(gone) > _MOST_NAMES else ""
+    return f"; dropped: {words}{more}" if gone else ""
 
 
 def tables(races: Sequence[Place]) -> Iterator[tuple[str, Table]]:
