@@ -242,11 +242,18 @@ def test_both_answers_are_said_if_the_report_sees_no_clear_difference(tmp_path: 
     race = tunebench(tmp_path, "tune", "s.yaml", "--results", "results")
     assert race.code == 0, race.said
     *_, answer, report = race.out.splitlines()
-    assert re.fullmatch(
-        r"kinds: 1 process: kind=a is the fastest; kind=b, the next, is 4\.\d % slower \(\d\.\d to \d\.\d\)\.", answer
-    )
+    next_one = r"kind=b, the next, {} \(\d\.\d to \d\.\d\)\."
+    assert re.fullmatch(r"kinds: 1 process: kind=a is the fastest; " + next_one.format(r"is 4\.\d % slower"), answer)
     said = "The report says: kinds with 1 CPU process: kind a or kind b: no clear difference, 1.0"
     assert report.startswith(said)
+    again = tunebench(
+        tmp_path, "tune", "s.yaml", "--results", "results", "--objective", "cost", "--price", "20USD/nodeh"
+    )
+    *_, answer, report = again.out.splitlines()
+    needs = "kinds: 1 process: kind=a needs the least money per token; "
+    assert re.fullmatch(needs + next_one.format(r"needs \d\.\d % more"), answer)
+    said = "The report says: kinds: the cheapest is kind a or kind b (no clear difference, 0.9"
+    assert report.startswith(said) and report.endswith(") at 20USD/nodeh.")
 
 
 def test_the_cheapest_may_use_fewer_devices(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from orchestrator.records import Caveat, CaveatKind
 from orchestrator.records.price import Price, parse_price
 from orchestrator.report.highlights import HighlightKind, highlights
 from orchestrator.report.highlights.answers import answers
-from orchestrator.report.highlights.best import MOST_MODELS
+from orchestrator.report.highlights.best import MOST_MODELS, cheapest
 from orchestrator.report.page import report_page
 from orchestrator.results.table.baseline import with_baseline
 from orchestrator.results.table.load import ResultsTable
@@ -63,6 +63,24 @@ def test_what_did_not_fit_or_is_in_doubt_is_counted() -> None:
     assert said(*cells) == [
         "llama-1b: the fastest experiment that ended ok is baseline, 100 tokens/s in one run; 1 did not fit; 1 in doubt left out"
     ]
+
+
+def test_one_experiment_that_ended_ok_is_not_called_the_fastest() -> None:
+    others = [Made(framework="x", kinds=["oom_cuda"]), Made(framework="y", kinds=["oom_cuda"])]
+    (text,) = said(SMALL, *others)
+    assert text == "llama-1b: the only experiment that ended ok is baseline, 100 tokens/s; 2 did not fit"
+    (text,) = said(SMALL, *others, price=PRICE)
+    assert text.startswith("llama-1b: the only experiment that ended ok is baseline, 100 tokens/s, 10,000.33 USD per")
+    assert not [*cheapest(table_of(SMALL, *others, price=PRICE))]
+
+
+def test_the_cheapest_are_two_if_they_are_not_clearly_different() -> None:
+    third = Made(framework="x", runs=speeds(100.4, 101.2, 99.1))
+    (both,) = cheapest(table_of(SMALL, LARGE, third, price=PRICE))
+    assert both.text.startswith("llama-1b: the cheapest is x on 1 GPU or baseline on 1 GPU (no clear difference, ")
+    assert (len(both.ids), len(both.best)) == (3, 2)
+    (one,) = cheapest(table_of(SMALL, LARGE, price=PRICE))
+    assert len(one.best) == 1 and not [*cheapest(table_of(SMALL, LARGE))]
 
 
 def test_a_single_experiment_and_one_without_a_speed_are_no_choice() -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from orchestrator.campaign.race.places import Place
     from orchestrator.machine.provenance import Machine
     from orchestrator.plan.expand import Plan
-    from orchestrator.report.highlights.answers import Answer
     from orchestrator.results.store import Store
 
 
@@ -75,31 +74,46 @@ class Races:
     def _answers(self, races: Sequence[Place], store: Store) -> tuple[list[str], list[str]]:
         """Return two values: the answers of the races that are over, and what the report says where it names no such winner.
 
-        Where the report names the same experiment, its own answer counts: it has all runs of the winner, and the race estimates
-        the winner before its last repeats. The report knows neither limits nor other objectives.
+        Where the report names the same experiment as fastest, its own answer counts: it has all runs of the winner, and the race
+        estimates the winner before its last repeats. The report does not know limits, and has no answer for energy.
         """
         from orchestrator.campaign.race import view, winners
 
         names, best, remarks = view.Names(races), list[str](), list[str]()
-        reported = _reported(store) if self.aim.objective is Objective.SPEED and not self.aim.has_limits else ()
+        reported = () if self.aim.has_limits else _reported(store, self.aim.objective)
         for place in races:
             if place.state.due:
                 continue
             ids = {one.id for one in place.experiments}
             of_report = next((one for one in reported if ids & one.ids), None)
-            sentence = f"{of_report.place}: {of_report.text}." if of_report else ""
             is_clear = len(place.state.racing) == 1
-            if of_report and place.winner in of_report.best and (len(of_report.best) == 1 or not is_clear):
-                best.append(sentence)
+            agrees = of_report and place.winner in of_report.best and (len(of_report.best) == 1 or not is_clear)
+            if of_report and agrees and self.aim.objective is Objective.SPEED:
+                best.append(of_report.sentence)
                 continue
             best.append(winners.answer(place, names, self.aim))
-            remarks += [f"The report says: {sentence}"] if sentence else []
+            remarks += [f"The report says: {of_report.sentence}"] if of_report and not agrees else []
         return best, remarks
 
 
-def _reported(store: Store) -> Sequence[Answer]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reported:
+    """An answer of the report: a sentence, the ids of the experiments that it compares, and the ids that it names."""
+
+    sentence: str
+    ids: frozenset[str]
+    best: frozenset[str]
+
+
+def _reported(store: Store, objective: Objective) -> list[_Reported]:
     from orchestrator.report.highlights.answers import answers
+    from orchestrator.report.highlights.best import cheapest
     from orchestrator.results.table.baseline import with_baseline
     from orchestrator.results.table.load import load
 
-    return answers(with_baseline(load([store.root])))
+    if objective is Objective.ENERGY:
+        return []
+    table = with_baseline(load([store.root]))
+    if objective is Objective.COST:
+        return [_Reported(sentence=f"{one.text}.", ids=one.ids, best=one.best) for one in cheapest(table)]
+    return [_Reported(sentence=f"{one.place}: {one.text}.", ids=one.ids, best=one.best) for one in answers(table)]

@@ -7,25 +7,58 @@ fewer are usually cheaper. A speed in doubt does not count.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import log
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import metric, show
 from orchestrator.report.highlights.answers import SPEEDS
-from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known
+from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known, known_of
 from orchestrator.report.highlights.labels import NO_MODEL
 from orchestrator.report.highlights.wording import direction, factor
 from orchestrator.results.table.baseline import ok_runs
 from orchestrator.results.table.column_choice import column
 from orchestrator.results.table.sources.costs import OF_TOKENS as COST
 
+if TYPE_CHECKING:
+    from orchestrator.measure.intervals import Ratio
+    from orchestrator.results.table.load import ResultsTable
+
 MOST_MODELS = 8
 _ALIKE = ("results", "scenario", "model_name_or_path", "device", "data", "trainer", "python")
 _DID_NOT_FIT = ("oom_cuda", "oom_host", "does_not_fit", "may_not_fit")
 
 _Runs = Mapping[int, Sequence[float]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cheapest:
+    """The cheapest experiment of a model: a sentence without its full stop, the ids of all experiments of the model, and its id.
+
+    `best` has two ids if these two are not clearly different.
+    """
+
+    text: str
+    ids: frozenset[str]
+    best: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Group:
+    """The rows of a model. `speeds` and `costs` have the values of the runs of each row whose speed is not in doubt.
+
+    `costs` is empty if they are in several currencies. `doubted` is the number of rows in doubt.
+    """
+
+    label: str
+    rows: Sequence[int]
+    speed: str
+    speeds: _Runs
+    costs: _Runs
+    doubted: int
 
 
 def best(known: Known) -> Iterator[Highlight]:
@@ -38,13 +71,38 @@ def best(known: Known) -> Iterator[Highlight]:
         yield Highlight(kind=HighlightKind.BEST, text=text, experiments=ids)
 
 
+def cheapest(table: ResultsTable) -> Iterator[Cheapest]:
+    """Yield the cheapest experiment of each model with several experiments that have a cost."""
+    known = known_of(table)
+    for group in _groups(known):
+        ordered = _in_order(group.costs)
+        if len(ordered) > 1 and not known.in_doubt(*ordered[:2]):
+            best = ordered[: 2 if _no_difference(group.costs, ordered) else 1]
+            yield Cheapest(
+                text=f"{group.label}: the cheapest is {_cheapest(known, group.costs, ordered)}",
+                ids=frozenset(known.ids[row] for row in group.rows),
+                best=frozenset(known.ids[row] for row in best),
+            )
+
+
 def _all(known: Known) -> Iterator[Highlight]:
+    kinds = column(known.table.experiments, "failure_kind")
+    for group in _groups(known):
+        chosen = _chosen(known, group)
+        if chosen is None:
+            continue
+        text, named = chosen
+        unfit = sum(kinds[row] in _DID_NOT_FIT for row in group.rows)
+        rest = [f"{unfit} did not fit"] * bool(unfit) + [f"{group.doubted} in doubt left out"] * bool(group.doubted)
+        yield known.sentence(HighlightKind.BEST, "; ".join([f"{group.label}: {text}", *rest]), named)
+
+
+def _groups(known: Known) -> Iterator[_Group]:
     frame, measured = known.table.experiments, ok_runs(known.table, (*SPEEDS, COST))
     groups: dict[tuple[object, ...], list[int]] = {}
     for row, key in enumerate(zip(*(column(frame, name) for name in _ALIKE), strict=True)):
         groups.setdefault(key, []).append(row)
     models = [known.names.model(rows[0]) for rows in groups.values()]
-    kinds = column(frame, "failure_kind")
     for rows in groups.values():
         trusted = [row for row in rows if measured[row] and not known.in_doubt(row)]
         speed = next((name for name in SPEEDS if any(name in measured[row] for row in trusted)), None)
@@ -52,15 +110,14 @@ def _all(known: Known) -> Iterator[Highlight]:
             continue
         speeds = {row: measured[row][speed] for row in trusted if speed in measured[row]}
         costs = {row: measured[row][COST] for row in speeds if COST in measured[row]}
-        chosen = _chosen(known, speed, speeds, costs if len({known.currency(row) for row in costs}) == 1 else {})
-        if chosen is None:
-            continue
-        text, named = chosen
-        unfit = sum(kinds[row] in _DID_NOT_FIT for row in rows)
-        doubted = sum(bool(measured[row]) for row in rows) - len(trusted)
-        rest = [f"{unfit} did not fit"] * bool(unfit) + [f"{doubted} in doubt left out"] * bool(doubted)
-        label = _label(known, rows[0], is_unique=models.count(known.names.model(rows[0])) == 1)
-        yield known.sentence(HighlightKind.BEST, "; ".join([f"{label}: {text}", *rest]), named)
+        yield _Group(
+            label=_label(known, rows[0], is_unique=models.count(known.names.model(rows[0])) == 1),
+            rows=rows,
+            speed=speed,
+            speeds=speeds,
+            costs=costs if len({known.currency(row) for row in costs}) == 1 else {},
+            doubted=sum(bool(measured[row]) for row in rows) - len(trusted),
+        )
 
 
 def _label(known: Known, row: int, *, is_unique: bool) -> str:
@@ -70,37 +127,50 @@ def _label(known: Known, row: int, *, is_unique: bool) -> str:
     return model if is_unique else f"{model} ({scenario})"
 
 
-def _chosen(known: Known, speed: str, speeds: _Runs, costs: _Runs) -> tuple[str, list[int]] | None:
+def _chosen(known: Known, group: _Group) -> tuple[str, list[int]] | None:
     """Return the words for the fastest and the cheapest row, and these rows. Return None if the fastest are not comparable."""
-    fastest = sorted(speeds, key=lambda row: -fmean(map(log, speeds[row])))
-    cheapest = sorted(costs, key=lambda row: fmean(map(log, costs[row])))
+    speeds, costs = group.speeds, group.costs
+    fastest, cheapest = _in_order(speeds, sign=-1), _in_order(costs)
     if known.in_doubt(*fastest[:2]) or known.in_doubt(*cheapest[:2]):
         return None
-    value, unit = intervals.mean_of_logs(speeds[fastest[0]]).mean, (metric(speed).unit or "").partition(",")[0]
-    shown = f"{show(speed, value)} {unit}".strip() + (" in one run" if len(speeds[fastest[0]]) == 1 else "")
+    value = intervals.mean_of_logs(speeds[fastest[0]]).mean
+    unit = (metric(group.speed).unit or "").partition(",")[0]
+    shown = f"{show(group.speed, value)} {unit}".strip() + (" in one run" if len(speeds[fastest[0]]) == 1 else "")
     name = _names(known, speeds, fastest)
+    is_same = bool(cheapest) and cheapest[0] == fastest[0]
+    price = f", {_cost(known, cheapest[0], costs)}" if is_same else ""
+    if len(fastest) == 1 and not group.doubted:
+        return f"the only experiment that ended ok is {name}, {shown}{price}", fastest
+    if is_same:
+        return f"the fastest and cheapest experiment that ended ok is {name}, {shown}{price}", fastest[:1]
+    text = f"the fastest experiment that ended ok is {name}, {shown}"
     if not cheapest:
-        return f"the fastest experiment that ended ok is {name}, {shown}", fastest[:1]
-    price = f"{_cost(known, cheapest[0], costs)} at {known.prices[cheapest[0]]}"
-    if cheapest[0] == fastest[0]:
-        return f"the fastest and cheapest experiment that ended ok is {name}, {shown}, {price}", fastest[:1]
-    cheap = _names(known, costs, cheapest)
-    return f"the fastest experiment that ended ok is {name}, {shown}; the cheapest is {cheap}, {price}", [
-        fastest[0],
-        cheapest[0],
-    ]
+        return text, fastest[:1]
+    return f"{text}; the cheapest is {_cheapest(known, costs, cheapest)}", [fastest[0], cheapest[0]]
+
+
+def _in_order(values: _Runs, *, sign: int = 1) -> list[int]:
+    """Return the rows in the order of their geometric means, the smallest first; with the sign -1, the largest first."""
+    return sorted(values, key=lambda row: sign * fmean(map(log, values[row])))
+
+
+def _cheapest(known: Known, costs: _Runs, ordered: Sequence[int]) -> str:
+    return f"{_names(known, costs, ordered)}, {_cost(known, ordered[0], costs)}"
 
 
 def _names(known: Known, values: _Runs, ordered: Sequence[int]) -> str:
     """Return the name of the first row. If the next row is not clearly different, return both names."""
-    first, *others = ordered
-    if not others:
-        return _name(known, first, values)
-    ratio = intervals.ratio(values[others[0]], values[first])
-    if direction(ratio) != 0:
-        return _name(known, first, values)
-    both = f"{_name(known, first, values)} or {_name(known, others[0], values)}"
+    ratio = _no_difference(values, ordered)
+    if ratio is None:
+        return _name(known, ordered[0], values)
+    both = f"{_name(known, ordered[0], values)} or {_name(known, ordered[1], values)}"
     return f"{both} (no clear difference, {factor(ratio)})"
+
+
+def _no_difference(values: _Runs, ordered: Sequence[int]) -> Ratio | None:
+    """Return the ratio of the first row to the next, if they are not clearly different."""
+    ratio = intervals.ratio(values[ordered[1]], values[ordered[0]]) if len(ordered) > 1 else None
+    return ratio if ratio is not None and direction(ratio) == 0 else None
 
 
 def _name(known: Known, row: int, rows: _Runs) -> str:
@@ -109,7 +179,7 @@ def _name(known: Known, row: int, rows: _Runs) -> str:
 
 
 def _cost(known: Known, row: int, costs: _Runs) -> str:
-    """Return the cost of the row in words, with its interval."""
+    """Return the cost of the row in words, with its interval and its price."""
     summary = intervals.mean_of_logs(costs[row])
     ends = summary.interval and f" ({show(COST, summary.interval.low)} to {show(COST, summary.interval.high)})"
-    return f"{known.money(row, summary.mean)} per billion tokens{ends or ''}"
+    return f"{known.money(row, summary.mean)} per billion tokens{ends or ''} at {known.prices[row]}"
