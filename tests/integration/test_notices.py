@@ -78,7 +78,7 @@ def test_the_end_of_a_race_names_the_winner(tmp_path: Path) -> None:
     failed, end = told(tmp_path)
     assert failed["text"].startswith("speeds-none.none.gpus1 speed=3 r1-t1: failed (")
     (answer,) = end["answers"]
-    assert answer.startswith("speeds: 1 process: speed=9 is the fastest within the limits; speed=6, the next, is ")
+    assert answer.startswith("speeds: 1 process: speed 9 is the fastest within the limits; speed 6, the next, is ")
     assert end["text"].endswith(f". {answer}") and f"{answer}\n" in done.out
     assert end["exit_code"] == done.code == 1
 

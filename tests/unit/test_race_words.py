@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from orchestrator.campaign.race import view, winners
 from orchestrator.campaign.race.aim import Aim, refuse_unmeasured
+from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_runs, orders
 from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.race import NoSpeed, race
-from orchestrator.records import DataSpec, Device, Experiment
+from orchestrator.records import DataSpec, Device, Experiment, Framework
 
 A, B = (replace(BASE, id=f"s-{kind}-000000000000", arguments={"kind": kind}, repeats=3) for kind in "ab")
 
@@ -26,6 +27,14 @@ def place(values: dict[str, list[float | NoSpeed]], *, experiments: Sequence[Exp
     records = {one.id: [None] * len(values[one.arguments["kind"]]) for one in experiments}
     doubts = sum(value is NoSpeed.IN_DOUBT for of_one in values.values() for value in of_one)
     return Place(experiments=experiments, state=state, records=records, in_doubt=doubts)
+
+
+def races_of(experiments: Sequence[Experiment], *, over_sizes: bool = False) -> list[Place]:
+    aim = Aim(objective=Objective.ENERGY if over_sizes else Objective.SPEED)
+    return [
+        Place(experiments=group, state=race([one.id for one in group], {}), records={one.id: [] for one in group})
+        for group in groups(experiments, aim)
+    ]
 
 
 def test_runs_in_doubt_are_said_and_do_not_count() -> None:
@@ -128,18 +137,53 @@ def test_earlier_runs_that_no_round_uses_are_not_among_the_most() -> None:
     assert said == "2 experiments race: at most 6 runs, as many as the full grid"
 
 
+def test_experiments_have_the_names_of_the_report() -> None:
+    """Only what distinguishes them; what all of a race have is in the name of the race."""
+    batch, gc = "per_device_train_batch_size", Framework(name="gradient-checkpointing", digest="0")
+    cells = [(framework, size) for framework in (None, gc) for size in ("4", "8")]
+    group = [
+        replace(BASE, id=f"{at}", framework=framework, arguments={batch: size, "seed": size, "max_steps": "9"})
+        for at, (framework, size) in enumerate(cells)
+    ]
+    (raced,) = races_of(group)
+    names = Names([raced])
+    assert [names.of(one.id) for one in group] == [
+        "batch/device 4",
+        "batch/device 8",
+        "gradient-checkpointing, batch/device 4",
+        "gradient-checkpointing, batch/device 8",
+    ]
+    alone = [replace(one, id=f"{at}", arguments={}) for at, one in enumerate(group[1:3])]
+    names = Names(races_of(alone))
+    assert [names.of(one.id) for one in alone] == ["no framework", "gradient-checkpointing"]
+    sizes = [*group, *(replace(one, id=f"2{one.id}", num_gpus=2) for one in group)]
+    (mixed,) = races_of(sizes, over_sizes=True)
+    assert Names([mixed]).of("23") == "gradient-checkpointing, batch/device 8 on 2 CPU processes"
+    lengths = [
+        replace(BASE, id=f"{model}{size}", model=model, arguments={"max_seq_len": length, batch: size})
+        for model, length in (("x", "16"), ("y", "32"))
+        for size in "48"
+    ]
+    first, second = races_of(lengths)
+    assert [Names([first, second]).place(one) for one in (first, second)] == [
+        "full: x, 1 process",
+        "full: y, 1 process",
+    ]
+    assert Names([first, second]).of("x4") == "batch/device 4"
+
+
 def test_a_race_that_has_ended_says_who_was_dropped_last_and_what_its_leader_still_gets() -> None:
     before = place({"a": [4.6], "b": [4.0]})
     decided = place({"a": [4.6, 4.6], "b": [4.0, 4.0]})
     assert not [*view.ends([before])]
     (said,) = view.ends([decided], [before])
-    assert said.endswith(": decided after round 2; dropped: kind=b (at most 57.2 %); the leader gets 1 more run")
+    assert said.endswith(": decided after round 2; dropped: kind b (at most 57.2 %); the leader gets 1 more run")
     assert [*view.ends([decided])] == [said], "an interrupted race says it again"
     whole = place({"a": [4.6] * 3, "b": [4.0, 4.0]})
     assert not [*view.ends([whole])] and len([*view.ends([whole], [before])]) == 1
     failed = place({kind: [NoSpeed.FAILED] * 2 for kind in "ab"})
     (said,) = view.ends([failed], [before])
-    assert said.endswith(": over after round 2; dropped: kind=a (it failed), kind=b (it failed)")
+    assert said.endswith(": over after round 2; dropped: kind a (it failed), kind b (it failed)")
 
 
 def test_what_is_over_a_limit_is_found_by_the_worst_monitor() -> None:
@@ -188,13 +232,13 @@ def test_what_is_over_a_limit_is_not_the_next() -> None:
     third = replace(A, id="s-c-000000000000", arguments={"kind": "c"})
     values = {"a": [4.6, 4.6], "b": [4.7, NoSpeed.OVER_LIMIT], "c": [4.2, 4.2]}
     raced = place(values, experiments=(A, B, third))
-    text = winners.answer(raced, view.Names([raced]), Aim(loss=0.01))
-    assert "kind=a is the fastest within the limits; kind=c, the next, is " in text
+    text = winners.answer(raced, Names([raced]), Aim(loss=0.01))
+    assert "kind a is the fastest within the limits; kind c, the next, is " in text
 
 
 def test_a_race_without_a_winner_says_so() -> None:
     failed = place({kind: [NoSpeed.FAILED, NoSpeed.FAILED] for kind in "ab"})
-    text = winners.answer(failed, view.Names([failed]), Aim(objective=Objective.ENERGY))
+    text = winners.answer(failed, Names([failed]), Aim(objective=Objective.ENERGY))
     assert text.endswith("no winner; the table says why each experiment was dropped.")
 
 

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.campaign.race.aim import Aim
+from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.places import Place
-from orchestrator.campaign.race.view import Names, in_order, in_words, interval, what_became
+from orchestrator.campaign.race.view import in_order, in_words, interval, what_became
 from orchestrator.files.redaction import redact
 from orchestrator.measure.intervals.race import NoSpeed
 from orchestrator.results import folder

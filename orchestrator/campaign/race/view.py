@@ -8,14 +8,13 @@ from statistics import fmean
 
 from rich.table import Table
 
+from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.places import LEAST_REPEATS, Place, fewest_runs, most_repeats, most_runs
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.intervals.race import NoSpeed, Race
 from orchestrator.measure.metrics.metric import Show
 from orchestrator.measure.metrics.shown import text
-from orchestrator.records import Device, Experiment
-from orchestrator.records.labels import assignments, distinguishing
-from orchestrator.trainers.external.operators import NAME as OPERATORS
+from orchestrator.records import Experiment
 
 _MOST_LINES, _MOST_NAMES = 40, 6
 # The interval of a speed that was not dropped has this number of standard errors on each side.
@@ -119,54 +118,6 @@ def tables(races: Sequence[Place]) -> Iterator[tuple[str, Table]]:
     names = Names(races)
     for place in races:
         yield one_line(f"{names.place(place)}: {in_words(place)}", longest=300), _table(place, names)
-
-
-class Names:
-    """The names of races and of their experiments: only the values that distinguish them."""
-
-    def __init__(self, races: Sequence[Place]) -> None:
-        every = [one for place in races for one in place.experiments]
-        self._axes = distinguishing(every)
-        self._experiments = {one.id: one for one in every}
-        self._common = {place.first.id: self._same_in(place) for place in races}
-        self._mixed = {place.first.id for place in races if len({_size(one) for one in place.experiments}) > 1}
-        self._of_place = {one.id: place.first.id for place in races for one in place.experiments}
-
-    def place(self, place: Place) -> str:
-        """Return the name of a race: the scenario, and what all its experiments have and those of another race do not."""
-        first = place.first
-        operator = [str(first.arguments["operator"])] if first.trainer == OPERATORS else []
-        model = [first.model] if first.model != "none" else []
-        common = [
-            assignments(first, [name]) for name in self._common[first.id] if not (operator and name == "operator")
-        ]
-        sizes = [] if self._differ_in_size(place) else [_size(first)]
-        return ": ".join(filter(None, [first.scenario, ", ".join(filter(None, [*model, *operator, *common, *sizes]))]))
-
-    def of(self, name: str) -> str:
-        """Return the name of an experiment in its race."""
-        one = self._experiments[name]
-        axes = [axis for axis in self._axes[one.scenario] if axis not in self._common[self._of_place[name]]]
-        framework = one.framework.name if one.framework else ""
-        environment = one.environment.name if one.environment else ""
-        size = f"on {_size(one)}" if self._of_place[name] in self._mixed else ""
-        return one_line(" ".join(filter(None, (framework, environment, assignments(one, axes), size)))) or one.scenario
-
-    def _differ_in_size(self, place: Place) -> bool:
-        return place.first.id in self._mixed
-
-    def _same_in(self, place: Place) -> list[str]:
-        axes = sorted(self._axes[place.first.scenario])
-        return [
-            name
-            for name in axes
-            if len(place.experiments) > 1 and len({str(one.arguments.get(name)) for one in place.experiments}) == 1
-        ]
-
-
-def _size(one: Experiment) -> str:
-    words = ("process", "processes") if one.device is Device.CPU else ("GPU", "GPUs")
-    return counted(one.num_gpus, *words) + (f" on {one.num_nodes} nodes" if one.num_nodes > 1 else "")
 
 
 def _table(place: Place, names: Names) -> Table:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orchestrator.campaign.race.aim import Aim
+from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place
-from orchestrator.campaign.race.view import Names, in_order, interval, relative
+from orchestrator.campaign.race.view import in_order, interval, relative
 from orchestrator.files.printable_text import counted, one_line
 
 # For each objective: words for a winner, and for one that is not clearly better than the next.

@@ -77,9 +77,10 @@ class Races:
         Where the report names the same experiment as fastest, its own answer counts: it has all runs of the winner, and the race
         estimates the winner before its last repeats. The report does not know limits, and has no answer for energy.
         """
-        from orchestrator.campaign.race import view, winners
+        from orchestrator.campaign.race import winners
+        from orchestrator.campaign.race.names import Names
 
-        names, best, remarks = view.Names(races), list[str](), list[str]()
+        names, best, remarks = Names(races), list[str](), list[str]()
         reported = () if self.aim.has_limits else _reported(store, self.aim.objective)
         for place in races:
             if place.state.due:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.metrics import metric, show
 from orchestrator.records import Device
-from orchestrator.results.table.column_choice import column, for_people, number
+from orchestrator.results.table.column_choice import column, distinguishing, for_people, number
 from orchestrator.results.table.references import FRAMEWORK
 from orchestrator.results.table.rows import ARGUMENT_FACTS, NO_FRAMEWORK, PREFIX, Value
 
@@ -161,21 +161,12 @@ def _distinguishing(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
     frame = table.experiments
     keys: list[tuple[Value, ...]] = list(zip(*(column(frame, name) for name in _NAMED), strict=True))
     wanted = [name for name in for_people({*ARGUMENT_FACTS, *table.arguments}) if name in frame]
-    chosen: list[tuple[str, list[Value]]] = []
-    distinct = len(set(keys))
-    for name in (*_ALSO, _SOFTWARE, *wanted):
-        if distinct == len(frame):
-            break
-        values = column(frame, name)
-        longer = [(*key, value) for key, value in zip(keys, values, strict=True)]
-        if len(set(longer)) > distinct:
-            keys, distinct = longer, len(set(longer))
-            chosen.append((name, values))
+    chosen = distinguishing(keys, ((name, column(frame, name)) for name in (*_ALSO, _SOFTWARE, *wanted)))
     own = [table.framework_arguments.get(str(key[0]), frozenset()) for key in keys]
     return [
         [
             (name, metric(name).label, values[row])
-            for name, values in chosen
+            for name, values in chosen.items()
             if values[row] is not None and name not in own[row]
         ]
         for row in range(len(frame))

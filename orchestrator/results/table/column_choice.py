@@ -126,6 +126,21 @@ def for_people(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (name.startswith(last), rank.get(name, arguments), name))
 
 
+def distinguishing(
+    keys: Sequence[tuple[Value, ...]], columns: Iterable[tuple[str, list[Value]]]
+) -> dict[str, list[Value]]:
+    """Return the first of these columns that distinguish rows with equal keys, until all rows are distinct, if that is possible."""
+    known: list[tuple[Value, ...]] = list(keys)
+    chosen: dict[str, list[Value]] = {}
+    for name, values in columns:
+        if len(set(known)) == len(known):
+            break
+        longer = [(*key, value) for key, value in zip(known, values, strict=True)]
+        if len(set(known)) < len(set(longer)):
+            known, chosen[name] = longer, values
+    return chosen
+
+
 def cells(column: pd.Series[Any]) -> list[Value]:
     """Return a column as plain Python values. A missing value is None."""
     return [None if missing else value for value, missing in zip(column.tolist(), column.isna().tolist(), strict=True)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def _view(at: tuple[str, str], rows: Sequence[_Row], summary: str, compared: str
     width = max(right - left, 0.05)
     ends = [((row.interval.high if row.interval else row.speed or left), place) for place, row in enumerate(rows)]
     figure = row_figure(
-        [row.name for row in rows],
+        [row.name.replace(", ", " · ") for row in rows],  # as in the other charts
         [
             *_dots(rows),
             texts([for_plotly(row.words, width=60) for row in rows], [(x + width * 0.02, y) for x, y in ends]),
@@ -113,7 +114,7 @@ def _view(at: tuple[str, str], rows: Sequence[_Row], summary: str, compared: str
         x_range=(left - width * 0.08, right + width * _ROOM),
         narrow_range=(left - width * 0.08, right + width * _NARROW_ROOM),
         legend=len({row.state for row in rows if row.speed is not None}) > 1,
-        xaxis={"tickformat": ".0%"},
+        xaxis={"tickformat": ".0%", "tickvals": _ticks(left, right)},
     )
     figure["layout"]["yaxis"]["showgrid"] = True
     table = [
@@ -122,6 +123,13 @@ def _view(at: tuple[str, str], rows: Sequence[_Row], summary: str, compared: str
     ]
     columns = ("experiment", "runs", "of the leader", "what became of it")
     return View(at=at, figure=figure, summary=summary, columns=columns, rows=tuple(table))
+
+
+def _ticks(left: float, right: float) -> list[float]:
+    """Return at most five round numbers. The axis has none below the words that are to the right of the dots."""
+    steps = (factor * 10.0**power for power in range(-2, 7) for factor in (1, 2, 5))
+    step = next(step for step in steps if right - left <= 4 * step)
+    return [round(number * step, 9) for number in range(ceil(left / step - 1e-9), floor(right / step + 1e-9) + 1)]
 
 
 def _dots(rows: Sequence[_Row]) -> Iterator[Trace]:
