@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from factories.results import BASE, ended
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.campaign.race import view, winners
+from orchestrator.campaign.race import as_json, view, winners
 from orchestrator.campaign.race.aim import Aim, refuse_unmeasured
 from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.objective import Objective
@@ -18,6 +19,7 @@ from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_r
 from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.race import NoSpeed, race
 from orchestrator.records import DataSpec, Device, Experiment, Framework
+from orchestrator.results.store import Store
 
 A, B = (replace(BASE, id=f"s-{kind}-000000000000", arguments={"kind": kind}, repeats=3) for kind in "ab")
 
@@ -215,6 +217,21 @@ def test_a_race_is_compared_with_a_grid_if_that_has_more_runs() -> None:
     assert view.in_words(untimed).endswith("; 4 runs, where a grid with 3 runs of each has 6")
     many = place({"a": [4.6] * 4, "b": [4.0] * 4})
     assert view.in_words(replace(many, took_s={A.id: [20.0] * 4, B.id: [25.0] * 4})).endswith("; 8 runs in 3 min 00 s")
+
+
+def test_a_race_that_goes_on_with_another_aim_says_so(tmp_path: Path) -> None:
+    limited = Aim(objective=Objective.COST, memory_bytes=2.0 * 2**30, loss=0.05)
+    begun, store = place({"a": [4.6], "b": [4.0]}), Store.create(tmp_path / "r", {})
+    as_json.keep([begun], store, limited)
+    (said,) = as_json.other_aims(store.root, [A, B], Aim())
+    options = "--objective cost --limit memory=2GiB --limit loss=+5%"
+    assert said.startswith(
+        f"{store.root}: its race that is not over has {options}, and this one has --objective tokens_per_s;"
+    )
+    assert not [*as_json.other_aims(store.root, [A], limited)], "the same aim"
+    assert not [*as_json.other_aims(store.root, [BASE], Aim())], "other experiments"
+    as_json.keep([place({"a": [4.6] * 2, "b": [4.0] * 2})], store, limited)
+    assert not [*as_json.other_aims(store.root, [A, B], Aim())], "it is over"
 
 
 def test_a_limit_that_could_not_be_applied_is_said() -> None:

@@ -51,6 +51,12 @@ class Aim:
         """True if experiments on different numbers of GPUs race against each other."""
         return self.objective is not Objective.SPEED
 
+    def as_options(self) -> str:
+        """Return the aim as options of the command line, without the price."""
+        memory = f" --limit memory={self.memory_bytes / 2**30:.6g}GiB" if self.memory_bytes is not None else ""
+        loss = f" --limit loss=+{100 * self.loss:.6g}%" if self.loss is not None else ""
+        return f"--objective {self.objective}{memory}{loss}"
+
     def exceeded(self, records: Mapping[str, Sequence[RunRecord | None]]) -> dict[tuple[str, int], NoSpeed]:
         """Return NoSpeed.OVER_LIMIT for each run (id, place in its sequence) over a limit."""
         losses = {name: _means(of_one) for name, of_one in records.items()}

@@ -11,17 +11,45 @@ the lowest loss. `words` and `became` are what the terminal shows.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.names import Names
+from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place
 from orchestrator.campaign.race.view import in_order, in_words, interval, what_became
 from orchestrator.files.redaction import redact
 from orchestrator.measure.intervals.race import NoSpeed
+from orchestrator.records import Experiment
 from orchestrator.results import folder
 from orchestrator.results.store import Store
+
+
+def other_aims(root: Path, experiments: Sequence[Experiment], aim: Aim) -> Iterator[str]:
+    """Yield a sentence for each other aim of races of these experiments in a results folder that are not over."""
+    ids, found = {one.id for one in experiments}, dict[str, None]()
+    for race in folder.races(root):
+        if race.get("is_over") is False and ids.intersection(folder.raced(race)):
+            found[_aim(race).as_options()] = None
+    for options in found:
+        if options != aim.as_options():
+            yield (
+                f"{root}: its race that is not over has {options}, and this one has {aim.as_options()}; repeat the earlier "
+                "options to go on with that race"
+            )
+
+
+def _aim(race: Mapping[str, Any]) -> Aim:
+    """Return the aim of a race. Its file may come from someone else, so unknown values are left out."""
+    limits = race.get("limits")
+    memory, loss = ((limits.get(name) if isinstance(limits, dict) else None) for name in ("memory_bytes", "loss"))
+    return Aim(
+        objective=next((one for one in Objective if one == race.get("objective")), Objective.SPEED),
+        memory_bytes=memory if isinstance(memory, (int, float)) else None,
+        loss=loss if isinstance(loss, (int, float)) else None,
+    )
 
 
 def keep(races: Sequence[Place], store: Store, aim: Aim) -> None:

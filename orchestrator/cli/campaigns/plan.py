@@ -85,7 +85,7 @@ def _raced(planned: Plan, options: PlanOptions, machine: Machine) -> tuple[Plan,
 
     races = Races(aim=aim_of(options.objective, options.limit or (), price_of(options)))
     root = None if machine.assumed else options.results or RESULTS
-    planned, line = races.most(races.prepared(planned, machine), root)
+    planned, line = races.most(races.prepared(planned, machine, root), root)
     is_known = machine.assumed or machine.gpus or (root is not None and root.is_dir())
     return planned, [line] if is_known else [
         line,

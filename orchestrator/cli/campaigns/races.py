@@ -25,18 +25,21 @@ class Races:
 
     aim: Aim
 
-    def prepared(self, planned: Plan, machine: Machine) -> Plan:
+    def prepared(self, planned: Plan, machine: Machine, root: Path | None) -> Plan:
         """Return the plan. Experiments that certainly need too much memory are marked as unable to run here.
+
+        A note says if the results folder has a race of them that is not over and has another aim.
 
         Raise SelectionError if an experiment cannot race.
         """
-        from orchestrator.campaign.race import aim, places
+        from orchestrator.campaign.race import aim, as_json, places
         from orchestrator.plan.forecast.states import leave_out_what_does_not_fit
 
         places.refuse_suites(planned.experiments)
         aim.refuse_unmeasured(self.aim, planned.experiments)
         kept = leave_out_what_does_not_fit(planned.experiments, machine, self.aim.memory_bytes)
-        return replace(planned, experiments=kept)
+        others = as_json.other_aims(root, kept, self.aim) if root else ()
+        return replace(planned, experiments=kept, notes=(*planned.notes, *others))
 
     def most(self, planned: Plan, root: Path | None) -> tuple[Plan, str]:
         """Return the plan with the most runs that its races make, and a line about these runs.

@@ -71,12 +71,13 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
     from orchestrator.campaign.events.notices import Notices
     from orchestrator.records.labels import names
 
-    planned = races.prepared(planned, machine) if races else planned
+    root = None if options.move_aside else options.results
+    planned = races.prepared(planned, machine, root) if races else planned
     steps.refuse_empty(planned)
     if way.budget is not None:
         way.budget.refuse_without_gpus(planned.experiments, way.price)
     searches = _searches(planned, axis, machine) if axis else []
-    since = () if options.move_aside else changed_files(planned, options.results)
+    since = changed_files(planned, root) if root else ()
     for note in (*planned.notes, *since):
         tell(f"note: {note}")
     _confirm(planned, options, way)
