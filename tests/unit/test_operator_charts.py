@@ -213,3 +213,25 @@ def test_another_type_is_not_less_exact() -> None:
     )
     table = judged(replace(one, baseline={"dtype": "float32"}), replace(other, baseline={"dtype": "float32"}))
     assert any("dtype bfloat16 is 100 % faster" in shown.text for shown in highlights(table))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "base", "error", "doubt"),
+    [
+        ("float32", 1.4e-7, 1.6e-6, ""),  # inductor's and eager's rmsnorm
+        ("float32", 1.4e-7, 3e-4, "less exact"),  # a product in TF32
+        ("float32", 1.4e-7, 2e-3, "less exact"),  # a sum in bfloat16
+        ("float32", 5e-6, 4e-5, ""),
+        ("float16", 0.0, 9e-4, ""),
+        ("float16", 2e-5, 2e-3, "less exact"),  # a sum in bfloat16
+        ("bfloat16", 0.0, 7e-3, ""),
+        ("bfloat16", 1.7e-3, 2e-2, "less exact"),
+    ],
+)
+def test_rounding_is_not_less_exact(dtype: str, base: float, error: float, doubt: str) -> None:
+    table = judged(
+        made("64x32", "eager", 99.0, 100.0, 101.0, dtype=dtype, relative_error=base),
+        made("64x32", "inductor", 49.0, 50.0, 51.0, dtype=dtype, relative_error=error),
+    )
+    (answer,) = answers(table)
+    assert {one.name: one.doubt for one in answer.candidates}["implementation inductor"] == doubt

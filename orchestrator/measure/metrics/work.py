@@ -173,8 +173,9 @@ COMPARISON = (
             "`other loss`: the loss differs, but the row is not faster. `loss not compared`: the baseline has no loss, or a run "
             "ended early and the two runs logged no loss at a common step. A different loss is not a reason for doubt if the rows "
             "differ in an argument that changes what is learned. `less exact`: the numerical error of an operator is over ten "
-            "times that of the baseline, with the same type. `fewer steps to target`: the row needed significantly fewer steps to "
-            "its target than the baseline (one-sided t test, 5 %), so it is another training. With `--baseline`: also every other "
+            "times that of the baseline, with the same type, and larger than that of rounding (1.2e-5 in float32). `fewer steps to "
+            "target`: the row needed significantly fewer steps to its target than the baseline (one-sided t test, 5 %), so it is "
+            "another training. With `--baseline`: also every other "
             "reason why nothing is claimed about the row's speed-up, such as `not steady`."
         ),
         show=Show.TEXT,

@@ -49,9 +49,12 @@ MEMORIES = (
     *("peak_allocated_bytes", "peak_reserved_bytes", "device_peak_used_bytes"),
     *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
 )
-# An operator is less exact if its error is larger than the baseline's by this factor. A smaller error than that of rounding counts
-# as the error of rounding, in float32.
-_ERROR, LESS_EXACT, _ROUNDING, _TYPE = "relative_error", 10.0, 1e-7, "dtype"
+# An operator is less exact if its error is larger than the baseline's by this factor, and larger than that of rounding.
+_ERROR, LESS_EXACT, _TYPE = "relative_error", 10.0, "dtype"
+# The error of rounding: one machine epsilon of the type, or a hundred of float32, in which all types are summed. Rounding adds up
+# to so much in a sum of 40,000 numbers. A product in TF32 has an error of 3e-4, a sum in bfloat16 one of over 1e-3.
+_EPSILON: Mapping[Value, float] = {"float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
+_ROUNDING = {name: max(epsilon, 100 * _EPSILON["float32"]) for name, epsilon in _EPSILON.items()}
 COLUMNS = ("speedup", "speedup_low", "speedup_high", "memory_ratio")
 COMPARED_WITH, LOSS, DOUBT = "compared_with", "loss_difference", "doubt"
 _OF_LOSS = (aggregate.LOSS, aggregate.STEPS, aggregate.PLANNED, aggregate.LOGGED, aggregate.STOPPED, aggregate.PER_GPU)
@@ -107,7 +110,7 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
     numbers, runs = Numbers(table.experiments), ok_runs(table, (*STEADY_SPEEDS, *WHOLE_SPEEDS))
     trainers, with_steps = column(table.experiments, "trainer"), _with_steps(table)
     losses = {name: column(table.experiments, name) for name in _OF_LOSS}
-    doubted = doubts.doubts(table)
+    doubted, types = doubts.doubts(table), column(table.experiments, _TYPE)
 
     def pair(match: Match) -> Pair:
         names = STEADY_SPEEDS if trainers[match.new] in with_steps else (*STEADY_SPEEDS, *WHOLE_SPEEDS)
@@ -117,7 +120,7 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
             speed = replace(speed, ratio=widened(speed.ratio, table.neighbour_cost))
         memory = _memory(numbers, match.new, match.base)
         difference, doubt = _loss(losses, match) if match.axis in table.arguments else (None, None)
-        if doubt is None and _is_less_exact(numbers, match):
+        if doubt is None and _is_less_exact(numbers, types, match):
             doubt = aggregate.INEXACT
         is_forbidden = doubts.forbid_claim(doubted, numbers, match.new, match.base)
         in_doubt = doubt in aggregate.DOUBTS or is_forbidden
@@ -283,12 +286,16 @@ def _speed(base: Mapping[str, list[float]], new: Mapping[str, list[float]], name
     return None
 
 
-def _is_less_exact(numbers: Numbers, match: Match) -> bool:
-    """Return whether the new side computes the same as the base, with a far larger error. Another type has another error."""
+def _is_less_exact(numbers: Numbers, types: Sequence[Value], match: Match) -> bool:
+    """Return whether the new side computes the same as the base, with a far larger error. Another type has another error.
+
+    `types` are the types of the rows; a row without a type has float32.
+    """
     if _TYPE in (match.axis, *match.others) or _misleading(match):
         return False
     mine, theirs = numbers(_ERROR, match.new), numbers(_ERROR, match.base)
-    return mine is not None and theirs is not None and mine > LESS_EXACT * max(theirs, _ROUNDING)
+    rounding = _ROUNDING.get(types[match.new], _ROUNDING["float32"])
+    return mine is not None and theirs is not None and mine > max(LESS_EXACT * theirs, rounding)
 
 
 def _memory(numbers: Numbers, new: int, base: int) -> Memory | None:
