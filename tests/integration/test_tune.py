@@ -266,7 +266,7 @@ def test_the_cheapest_may_use_fewer_devices(tmp_path: Path) -> None:
     assert race.code == 0, race.said
     (title,) = [line for line in race.out.splitlines() if line.startswith("kinds: ")][:1]
     assert title.startswith("kinds: 2 of 4 dropped"), "one race over all numbers of processes"
-    assert "kind a on 1 process leads in money per token; kind a on " in race.out
+    assert "kind a on 1 CPU process leads in money per token; kind a on " in race.out
     again = tunebench(tmp_path, "plan", "s.yaml", "--tune", "--objective", "cost", "--results", "results")
     assert again.code == 0, "the folder has the price"
     new = tune(tmp_path, "--objective", "cost", "--move-aside", kinds="a")
