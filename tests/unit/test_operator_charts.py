@@ -12,9 +12,9 @@ from factories.tables import Made, made_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.report.highlights import highlights
+from orchestrator.report.highlights import highlights, labels
 from orchestrator.report.highlights.answers import answers
-from orchestrator.report.page import runs
+from orchestrator.report.page import runs, table_data
 from orchestrator.report.page.charts import all_charts, chart_data
 from orchestrator.report.page.charts.chart import Chart, View
 from orchestrator.report.page.charts.curves.operators import calls
@@ -22,6 +22,7 @@ from orchestrator.report.page.charts.curves.operators.calls import Call, Roof
 from orchestrator.report.page.charts.curves.operators.roofline import roofline
 from orchestrator.report.page.charts.curves.operators.sizes import sizes
 from orchestrator.report.page.folders import Folders
+from orchestrator.report.tables import terminal
 from orchestrator.results.table.baseline import with_baseline
 from orchestrator.results.table.load import ResultsTable
 from orchestrator.screen import stored
@@ -235,3 +236,16 @@ def test_rounding_is_not_less_exact(dtype: str, base: float, error: float, doubt
     )
     (answer,) = answers(table)
     assert {one.name: one.doubt for one in answer.candidates}["implementation inductor"] == doubt
+
+
+def test_a_report_says_what_was_called(tmp_path: Path) -> None:
+    bytes_per_s = 3.625e9
+    table = made_table(made("64x32", operator_bytes_per_s=bytes_per_s))
+    shown = " ".join(terminal.text(table, width=100).split())
+    assert "Same for all: scenario" in shown and "none" not in shown.partition("implementation")[0]
+    for words in ("operator rmsnorm", "shape 64x32", "dtype bfloat16", "3.625 GB/s", "eager"):
+        assert words in shown, words
+    (cell,) = chart_data.read(table, most=9)
+    assert cell.name == "eager"
+    assert labels.Names(table).whole(0).endswith("implementation eager")
+    assert ("operator", "rmsnorm") in table_data.of(table, {}, Folders.of([tmp_path]), detail_bytes=1000).constant

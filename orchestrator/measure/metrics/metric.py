@@ -33,6 +33,7 @@ class Show(StrEnum):
     JOULES = "joules"
     BYTES = "bytes"
     MIB = "mib"
+    BYTES_PER_S = "bytes_per_s"
     SHARE = "share"
     RATIO = "ratio"
     TEXT = "text"

@@ -76,14 +76,14 @@ OPERATORS = (
     ),
     _one(
         "operator_bytes_per_s",
-        "B/s",
+        "bandwidth",
         (
             "Bytes of all inputs, results and gradients, each once, ÷ device time. Of a collective operation, the bytes that a "
             "device must at least send (the bus bandwidth)."
         ),
         unit="bytes/s per device",
         direction=Direction.HIGHER,
-        show=Show.BYTES,
+        show=Show.BYTES_PER_S,
         leaves_out="Bytes that are moved more than once. If the device's time is missing, the time of the call is used.",
     ),
     _error(

@@ -54,6 +54,13 @@ def _bytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
+def _bytes_per_s(value: float) -> str:
+    for size, unit in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+        if abs(value) >= size:
+            return f"{value / size:.4g} {unit}"
+    return f"{value:.0f} B/s"
+
+
 def _share(value: float) -> str:
     return f"{value:.1%}" if abs(value) >= 0.1 else f"{value:.2%}"
 
@@ -70,6 +77,7 @@ _FORMATS: dict[Show, Callable[[float], str]] = {
     Show.JOULES: _joules,
     Show.BYTES: _bytes,
     Show.MIB: lambda value: _bytes(value * MIB),
+    Show.BYTES_PER_S: _bytes_per_s,
     Show.SHARE: _share,
     Show.RATIO: _ratio,
     Show.TEXT: str,

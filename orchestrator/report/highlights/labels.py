@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NO_MODEL = "none"
 _MODEL, _GPUS = "model_name_or_path", "num_gpus"
 _NAMED = (FRAMEWORK, _MODEL, _GPUS, "num_nodes", "device")
-_OPERATOR = "operator"
+_OPERATOR, _IMPLEMENTATION = "operator", "implementation"
 _ALSO = ("results", "scenario", "trainer", "python", "data")
 # A choice like a framework configuration, so it is part of the name of a configuration.
 _SOFTWARE = "environment"
@@ -155,13 +155,17 @@ def _last_part(model: str) -> str:
 def _distinguishing(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
     """Return the arguments that the name of each row contains. An argument is a column, a label and a value.
 
-    Arguments are added until all names are unique, if that is possible. A row's name leaves out the settings of the row's own
-    framework configuration, because in a comparison only one side would have them.
+    Arguments are added until all names are unique, if that is possible; a call of an operator always has its implementation. A
+    row's name leaves out the settings of the row's own framework configuration, because in a comparison only one side would have
+    them.
     """
     frame = table.experiments
     keys: list[tuple[Value, ...]] = list(zip(*(column(frame, name) for name in _NAMED), strict=True))
     wanted = [name for name in for_people({*ARGUMENT_FACTS, *table.arguments}) if name in frame]
     chosen = distinguishing(keys, ((name, column(frame, name)) for name in (*_ALSO, _SOFTWARE, *wanted)))
+    named = _IMPLEMENTATION if _IMPLEMENTATION in frame else _OPERATOR
+    if _OPERATOR in frame and named not in chosen:
+        chosen[named] = column(frame, named)
     own = [table.framework_arguments.get(str(key[0]), frozenset()) for key in keys]
     return [
         [

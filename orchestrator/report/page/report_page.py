@@ -64,7 +64,7 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
         Section(
             id="table",
             title="All experiments",
-            body=shell.table_body(constant=rows.constant, notes=(*notes, *rows.notes)),
+            body=shell.table_body(constant=rows.constant, calls=rows.calls, notes=(*notes, *rows.notes)),
         ),
         Section(id="charts", title="Charts", body=_charts_body(len(known), len(table.experiments), charts)),
         Section(id="overview", title="What was run, and where", body=shell.render("overview.html", overview=facts)),

@@ -74,9 +74,12 @@ def charts_body(charts: Sequence[Chart | Absent]) -> Markup:
     return render("charts.html", charts=[chart for chart in charts if isinstance(chart, Chart)], absent=absent)
 
 
-def table_body(**values: Any) -> Markup:
-    """Return the body of a section with the table, which table.js fills from the data."""
-    return render("table.html", **values)
+def table_body(*, calls: bool = False, **values: Any) -> Markup:
+    """Return the body of a section with the table, which table.js fills from the data.
+
+    `calls`: rows are calls of operators, so what is the same in every row is open.
+    """
+    return render("table.html", calls=calls, **values)
 
 
 def page_data(charts: Sequence[Chart | Absent], table: Mapping[str, Any] | None = None) -> dict[str, Any]:

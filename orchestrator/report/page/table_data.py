@@ -19,7 +19,7 @@ from orchestrator.report.page.folders import Folders, command, files, link, log_
 from orchestrator.report.page.runs import NUMBERS, Run
 from orchestrator.report.page.texts import one_line, rounded, shown
 from orchestrator.results.table.baseline import ENERGY, MEMORIES, STEADY_SPEEDS, WHOLE_SPEEDS, pairs_of, shown_ranks
-from orchestrator.results.table.column_choice import Numbers, choose, column, for_people, varying
+from orchestrator.results.table.column_choice import Numbers, choose, column, for_people, has_values, varying
 from orchestrator.results.table.doubts import doubts, forbid_claim
 
 if TYPE_CHECKING:
@@ -53,11 +53,15 @@ FULL_SHADE = 1.25
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableData:
-    """The data for the script, the values that all rows share, and sentences about omissions."""
+    """The data for the script, the values that all rows share, and sentences about omissions.
+
+    `calls`: rows are calls of operators, so the values that they share say what was called.
+    """
 
     data: Mapping[str, Any]
     constant: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+    calls: bool = False
 
 
 @dataclass(kw_only=True, slots=True)
@@ -119,6 +123,7 @@ def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders,
         data=data,
         constant=tuple((metric(name).label, shown(name, split.constant[name])) for name in constant),
         notes=tuple(_notes(len(table.experiments), len(frame), len(filled) - len(names), space.without, folders)),
+        calls=has_values(frame, "operator"),
     )
 
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from orchestrator.files.markdown import escaped, folded, sentence, table
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import FACTS, METRICS, Show, metric, show
+from orchestrator.records import Device
 from orchestrator.report.highlights import Highlight, HighlightKind
 from orchestrator.report.tables.columns import facts_and
 from orchestrator.results.table.baseline import STEP_TIME, WHOLE_SPEEDS
-from orchestrator.results.table.column_choice import Split, cells, for_people, matches
-from orchestrator.results.table.rows import Value
+from orchestrator.results.table.column_choice import Split, cells, for_people, has_values, matches
+from orchestrator.results.table.rows import PREFIX, Value
+from orchestrator.trainers.external.operators import WORK
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,13 +146,31 @@ _MARKED = {
 }
 
 
-def same_for_all(split: Split) -> str:
-    """Return the facts and metrics that are the same in all rows, in reading order."""
-    shown = [name for name in split.constant if (name in FACTS or name in METRICS) and name not in _NOT_SHARED]
-    return ", ".join(f"{metric(name).label} {show(name, split.constant[name])}" for name in for_people(shown))
+def same_for_all(split: Split, *, device: Value = None) -> str:
+    """Return the facts and metrics that are the same in all rows, in reading order.
+
+    `device` is that of all rows, if the split lacks it.
+
+    Of calls of operators, the arguments that make the work are facts too, and `none` as their model and framework is not said.
+    """
+    are_calls = split.constant.get(WORK[0]) is not None or has_values(split.shown, WORK[0])
+    on_cpu = split.constant.get("device", device) == Device.CPU.value
+    known = {*FACTS, *METRICS, *(WORK if are_calls else ())} - {*_NOT_SHARED, *(_NOT_OF_CALLS if are_calls else ())}
+    labels = {"num_gpus": "CPU processes"} if on_cpu else {}
+    return ", ".join(
+        f"{labels.get(name, metric(name).label.removeprefix(PREFIX))} {show(name, split.constant[name])}"
+        for name in for_people(known & {*split.constant})
+        if split.constant[name] is not None
+    )
 
 
 _NOT_SHARED = ("runs", "runs_ok", "attempt", "python", "environment_lock", "monitors", "warnings", "world_size")
+_NOT_OF_CALLS = ("model_name_or_path", "framework_config")
+
+
+def of_calls(frame: pd.DataFrame) -> tuple[str, ...]:
+    """Return the column that names a row if the rows are calls of operators: the implementation, else the operator."""
+    return tuple(name for name in ("implementation", *WORK[:1]) if has_values(frame, name))[:1]
 
 
 def headings(names: Sequence[str]) -> list[str]:

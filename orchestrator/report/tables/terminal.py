@@ -29,6 +29,7 @@ from orchestrator.report.tables.as_markdown import (
     heading,
     headings,
     is_number,
+    of_calls,
     same_for_all,
     without_ends,
     words,
@@ -43,6 +44,7 @@ from orchestrator.results.table.column_choice import (
     has_values,
     headline,
     matches,
+    only,
     varying,
 )
 
@@ -84,13 +86,15 @@ def summary(
     usual = always_shown(frame, drop=drop)
     empty = [str(name) for name in frame.columns if not has_values(frame, str(name))]
     split = varying(
-        frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty)
+        frame,
+        keep=(*keep, *usual, *of_calls(frame)),
+        drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty),
     )
     names = _names(frame, split)
     texts = _texts(table)
     fitting = _fitting(frame, names, width, keep=keep, texts=texts)
     parts: list[RenderableType] = [Text(heading(frame), style="bold")]
-    same = same_for_all(split)
+    same = same_for_all(split, device=only(frame, "device"))
     if same:
         parts.append(Text(printable(f"Same for all: {same}")))
     parts.append(_grid(frame, {name: fitting[name] for name in names if name in fitting}, texts))

@@ -170,6 +170,12 @@ def column(frame: pd.DataFrame, name: str) -> list[Value]:
     return cells(frame[name]) if name in frame else [None] * len(frame)
 
 
+def only(frame: pd.DataFrame, name: str) -> Value:
+    """Return the value of a column if all rows have the same, else None."""
+    values = column(frame, name)
+    return values[0] if len(set(values)) == 1 else None
+
+
 def number(value: Value) -> float | None:
     """Return the value if it is a number, else None."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -262,7 +262,8 @@ def _rests(columns: Columns, alike: Sequence[tuple[str, str, int]], table: Resul
 
 
 def _rest(columns: Columns, at: int, names: Sequence[str]) -> str:
-    words = (_setting(name, columns(name)[at]) for name in names)
+    call = [name for name in _SELF_EVIDENT[:2] if columns("operator")[at] and columns(name)[at]]
+    words = (_setting(name, columns(name)[at]) for name in names or call[-1:])
     return one_line(" · ".join(words), width=_NAME_WIDTH)
 
 
