@@ -30,14 +30,21 @@ class Progress:
     """A context manager. Pass its `on_event` to `run_benchmark`. A terminal shows the status that the `readers` read.
 
     `labels` maps an experiment's id to the values that distinguish the experiment, if its readable part does not show them.
+    `is_race`: the runs of each round are counted anew, because the number of later rounds is unknown.
     """
 
     def __init__(
-        self, console: Console, readers: Sequence[Reader] = (), *, labels: Mapping[str, str] = MappingProxyType({})
+        self,
+        console: Console,
+        readers: Sequence[Reader] = (),
+        *,
+        labels: Mapping[str, str] = MappingProxyType({}),
+        is_race: bool = False,
     ) -> None:
         self.console = console
         self.readers = readers
         self.labels = labels
+        self.is_race = is_race
         self._began = time.monotonic()
         self._due: set[Job] = set()
         self._ended: set[Job] = set()
@@ -56,6 +63,8 @@ class Progress:
     def on_event(self, event: Event) -> None:
         if event.kind is EventKind.HANDED_OVER:
             self._due = set(event.jobs)
+            if self.is_race:
+                self._ended.clear()
             for reader in self.readers:
                 reader.expect(event.jobs)
         elif event.kind is EventKind.ENDED and event.record is not None:

@@ -153,7 +153,11 @@ def carry_out(
     """
     reader = Reader(store, only={experiment.id for experiment in plan.experiments})
     shown = labels(plan.experiments)
-    events = EventLines(json_lines) if json_lines else Progress(console, [reader], labels=shown)
+    events = (
+        EventLines(json_lines)
+        if json_lines
+        else Progress(console, [reader], labels=shown, is_race=way.race is not None)
+    )
     with events as progress, Starters(way.environment_of, say=progress.say) as starters:
         _prepare(*plan.experiments, way=way, say=progress.say)
         store.write("requirements.txt", pip_freeze(None))

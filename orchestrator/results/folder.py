@@ -145,7 +145,20 @@ def races(root: Path) -> list[dict[str, Any]]:
 
 def raced(race: Mapping[str, Any]) -> Iterator[str]:
     """Yield the ids of the experiments in a race."""
+    yield from (one["id"] for one in _rows(race))
+
+
+def repeats_of_round(race: Mapping[str, Any]) -> dict[str, int]:
+    """Return id → the repeats that an experiment has after the present round of a race. Return {} if the race is over."""
+    rows = _rows(race) if race.get("is_over") is False else ()
+    return {
+        one["id"]: max(1, runs + (one.get("is_due") is True))
+        for one in rows
+        if isinstance(runs := one.get("runs"), int)
+    }
+
+
+def _rows(race: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = race.get("experiments")
-    for one in rows if isinstance(rows, list) else ():
-        if isinstance(one, dict) and isinstance(one.get("id"), str):
-            yield one["id"]
+    known = rows if isinstance(rows, list) else []
+    return [one for one in known if isinstance(one, dict) and isinstance(one.get("id"), str)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,17 @@ import pytest
 from factories.results import BASE, ended
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
+from orchestrator.campaign.live_display import Progress
+from orchestrator.campaign.loop import Event, EventKind
 from orchestrator.campaign.race import as_json, view, winners
 from orchestrator.campaign.race.aim import Aim, refuse_unmeasured
 from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_runs, orders
+from orchestrator.campaign.status.campaign import Reader
+from orchestrator.campaign.status.view import headline
 from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.race import NoSpeed, race
 from orchestrator.records import DataSpec, Device, Experiment, Framework
@@ -232,6 +238,38 @@ def test_a_race_that_goes_on_with_another_aim_says_so(tmp_path: Path) -> None:
     assert not [*as_json.other_aims(store.root, [BASE], Aim())], "other experiments"
     as_json.keep([place({"a": [4.6] * 2, "b": [4.0] * 2})], store, limited)
     assert not [*as_json.other_aims(store.root, [A, B], Aim())], "it is over"
+
+
+def test_the_status_of_a_race_counts_its_round_only(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "r", {})
+    as_json.keep([place({"a": [], "b": []})], store, Aim())
+    for repeats, said in (
+        (1, "0 done · 0 running · 0 failed · 2 pending in this round · time left in this round unknown"),
+        (3, "0 of 6 done · 0 running · 0 failed · 6 pending · time left unknown"),  # after a `tunebench run`
+    ):
+        store.add([replace(one, repeats=repeats) for one in (A, B)])
+        status = Reader(store).look()
+        assert headline(status, title="r").plain == f"r: {said}" and not status.is_over()
+    as_json.keep([place({"a": [4.6], "b": [4.0]})], store, Aim())
+    store.add([replace(one, repeats=1) for one in (A, B)])
+    between = replace(Reader(store).look(), experiments=())
+    assert between.is_racing and not between.is_over(), "the next round may follow"
+    as_json.keep([place({"a": [4.6] * 2, "b": [4.0] * 2})], store, Aim())
+    assert not Reader(store).look().is_racing
+
+
+def test_the_runs_of_each_round_are_counted_anew(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "r", {})
+    for is_race, last in ((True, "1/1 "), (False, "2/2 ")):
+        console = Console(file=io.StringIO())
+        progress = Progress(console, is_race=is_race)
+        for repeat in (1, 2):
+            job = store.job(A.id, repeat=repeat, attempt=1)
+            progress.on_event(Event(kind=EventKind.HANDED_OVER, text="", jobs=(job,)))
+            record = ended(A, repeat, tokens_per_s=1.0)
+            progress.on_event(Event(kind=EventKind.ENDED, text="", jobs=(job,), record=record))
+        first, second = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert first.startswith("1/1 ") and second.startswith(last)
 
 
 def test_a_limit_that_could_not_be_applied_is_said() -> None:

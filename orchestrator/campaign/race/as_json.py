@@ -1,7 +1,7 @@
 """The races as `race.json` in the results folder. The report draws them.
 
     {"tool", "races": [{"name", "objective", "limits": {"memory_bytes", "loss"}, "is_over", "words", "experiments": [
-        {"id", "name", "runs", "speed", "low", "high", "is_dropped", "is_over_limit", "became"}]}]}
+        {"id", "name", "runs", "is_due", "speed", "low", "high", "is_dropped", "is_over_limit", "became"}]}]}
 
 `speed` is the estimated speed relative to the leader's, with the ends of its interval; null without a speed. With the objective
 `cost` or `energy`, it is the number of tokens for the same money or energy. A limit that is not set is null. `loss` is a share of
@@ -77,6 +77,7 @@ def _experiment(place: Place, name: str, names: Names) -> dict[str, Any]:
         "id": name,
         "name": names.of(name),
         "runs": len(place.records[name]),
+        "is_due": name in place.state.due,
         "speed": speed,
         "low": low,
         "high": high,

@@ -42,7 +42,7 @@ def tune(
         for sentence in view.of_round(races):
             say(sentence)
         before, runs = races, _runs(races)
-        now = _without_those_not_needed(_with_repeats(experiments, races, more=due), races)
+        now = _of_round(experiments, races, due)
         store.add(now)  # so the status does not count repeats of the others as pending
         summary = run([one for one in now if one.id in due])
         races = _look(experiments, store, aim)
@@ -55,6 +55,17 @@ def tune(
     summary = run(last)
     _look(experiments, store, aim)
     return summary
+
+
+def begun(experiments: Sequence[Experiment], store: Store, aim: Aim) -> list[Experiment]:
+    """Return the experiments with the repeats that they have in the next round of their races, or at the end of these."""
+    races = _look(experiments, store, aim)
+    due = {name for place in races for name in place.state.due}
+    return _of_round(experiments, races, due) if due else at_the_end(experiments, races)
+
+
+def _of_round(experiments: Sequence[Experiment], races: Sequence[Place], due: Collection[str]) -> list[Experiment]:
+    return _without_those_not_needed(_with_repeats(experiments, races, more=due), races)
 
 
 def at_the_end(experiments: Sequence[Experiment], races: Sequence[Place]) -> list[Experiment]:

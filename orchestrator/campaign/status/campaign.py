@@ -30,7 +30,8 @@ from orchestrator.campaign.status.time_left import Expectation, Span, Work
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Job
 from orchestrator.records.labels import labels
-from orchestrator.results.folder import SUITE_FILE
+from orchestrator.results import folder
+from orchestrator.results.folder import RACE_FILE, SUITE_FILE
 from orchestrator.results.naming import find
 from orchestrator.results.store import Store
 
@@ -47,7 +48,8 @@ class CampaignStatus:
 
     `left_s` is an estimate of the seconds until everything is done; None if unknown. `warnings` has a sentence for each file that
     cannot be read. `unread` counts the experiments that are missing or cannot be read. `labels` maps an experiment's id to the
-    values that distinguish it, if the id does not show them. `queue` describes the jobs in a cluster's queue.
+    values that distinguish it, if the id does not show them. `queue` describes the jobs in a cluster's queue. `is_racing`: a race
+    (`tunebench tune`) is not over. Then the repeats are those up to its present round, and the number of later ones is unknown.
     """
 
     root: Path
@@ -58,6 +60,7 @@ class CampaignStatus:
     unread: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     queue: tuple[str, ...] = ()
+    is_racing: bool = False
 
     def of(self, state: RepeatState) -> tuple[RepeatStatus, ...]:
         return tuple(repeat for repeat in self.repeats() if repeat.state is state)
@@ -71,9 +74,11 @@ class CampaignStatus:
         return {state: counts[state] for state in RepeatState}
 
     def is_over(self) -> bool:
-        """Return whether nothing runs and nothing is due. Nobody knows this if an experiment cannot be read."""
-        return not self.unread and all(
-            repeat.state in (RepeatState.DONE, RepeatState.FAILED) for repeat in self.repeats()
+        """Return whether nothing runs, nothing is due, and no race goes on. Nobody knows this if an experiment cannot be read."""
+        return (
+            not self.unread
+            and not self.is_racing
+            and all(repeat.state in (RepeatState.DONE, RepeatState.FAILED) for repeat in self.repeats())
         )
 
 
@@ -104,6 +109,8 @@ class Reader:
         self._expected: Sequence[Job] | None = None
         self._labels: Mapping[str, str] = {}
         self._missing: tuple[str, ...] = ()
+        self._race_file: object = None
+        self._rounds: Sequence[Mapping[str, int]] = ()
 
     def expect(self, jobs: Iterable[Job]) -> None:
         """Count these runs as due until they begin. The files do not show that a call with retries is going to start them."""
@@ -137,6 +144,20 @@ class Reader:
             unread=len(followers) - len(known) + len(self._missing),
             labels=self._labels_of(known),
             queue=self.queue(),
+            is_racing=self._is_racing(known),
+        )
+
+    def _is_racing(self, known: Sequence[ExperimentStatus]) -> bool:
+        """Return whether a race is not over. A later `tunebench run` ends it: then experiments have more repeats than its round."""
+        file = signature(self.store.root / RACE_FILE)
+        if file != self._race_file or not is_settled(file):
+            self._race_file = file
+            self._rounds = [folder.repeats_of_round(race) for race in folder.races(self.store.root)]
+        repeats = {status.experiment.id: status.experiment.repeats for status in known}
+        return any(
+            not repeats.keys().isdisjoint(of_round)
+            and all(repeats.get(name, 0) <= most for name, most in of_round.items())
+            for of_round in self._rounds
         )
 
     def _labels_of(self, known: Sequence[ExperimentStatus]) -> Mapping[str, str]:

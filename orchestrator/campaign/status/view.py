@@ -40,6 +40,7 @@ STYLES = {
     RepeatState.SILENT: "yellow",
 }
 _ALWAYS = (RepeatState.DONE, RepeatState.RUNNING, RepeatState.FAILED, RepeatState.PENDING)
+_ENDED = (RepeatState.DONE, RepeatState.FAILED)
 # A line's depth of indentation, and its text.
 _Line = tuple[int, Text]
 
@@ -127,10 +128,11 @@ def headline(status: CampaignStatus, *, title: str) -> Text:
     total = sum(counts.values())
     line = Text(f"{title}: ", style="bold")
     for number, state in enumerate(shown):
-        of = f" of {total}" if state is RepeatState.DONE else ""
+        of = f" of {total}" if state is RepeatState.DONE and not status.is_racing else ""
+        in_round = " in this round" if state is RepeatState.PENDING and status.is_racing else ""
         style = STYLES.get(state, "") if counts[state] else ""
         line.append(f"{SEPARATOR if number else ''}", style="not bold")
-        line.append(f"{counts[state]}{of} {state}", style=f"not bold {style}".strip())
+        line.append(f"{counts[state]}{of} {state}{in_round}", style=f"not bold {style}".strip())
     return line.append(f"{SEPARATOR}{_time_left(status)}", style="not bold")
 
 
@@ -139,9 +141,12 @@ def _time_left(status: CampaignStatus) -> str:
         return "no runs"
     if status.is_over():
         return "nothing left to do"
+    if status.is_racing and not any(count for state, count in status.counts().items() if state not in _ENDED):
+        return "the race is not over"
     left = "unknown" if status.left_s is None or status.unread else f"about {seconds(status.left_s)}"
     more = sum(experiment.may_follow for experiment in status.experiments)
-    return f"time left {left}" + (f", plus up to {more} adaptive repeat(s)" if more else "")
+    of_round = "in this round " if status.is_racing else ""
+    return f"time left {of_round}{left}" + (f", plus up to {more} adaptive repeat(s)" if more else "")
 
 
 def _left_out(experiments: Sequence[ExperimentStatus]) -> Iterator[_Line]:

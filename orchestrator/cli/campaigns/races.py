@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.campaign.race.places import Place
     from orchestrator.machine.provenance import Machine
     from orchestrator.plan.expand import Plan
+    from orchestrator.records import Experiment
     from orchestrator.results.store import Store
 
 
@@ -40,6 +41,12 @@ class Races:
         kept = leave_out_what_does_not_fit(planned.experiments, machine, self.aim.memory_bytes)
         others = as_json.other_aims(root, kept, self.aim) if root else ()
         return replace(planned, experiments=kept, notes=(*planned.notes, *others))
+
+    def begun(self, planned: Plan, store: Store) -> Sequence[Experiment]:
+        """Return the experiments with the repeats that they have in the next round, so that the status counts no others."""
+        from orchestrator.campaign.race import rounds
+
+        return rounds.begun(planned.experiments, store, self.aim)
 
     def most(self, planned: Plan, root: Path | None) -> tuple[Plan, str]:
         """Return the plan with the most runs that its races make, and a line about these runs.

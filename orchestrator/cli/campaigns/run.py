@@ -91,7 +91,7 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
     lines = (lambda text: print_raw([text])) if options.json_lines else None
     if axis:
         return _find_largest(searches, store, way, lines)
-    store.add(planned.experiments)
+    store.add(races.begun(planned, store) if races else planned.experiments)
     steps.note_asked(store, planned, suite=suite, selection=selection)
     notices = Notices(suite.notify, store.root, scenarios=suite.document.file, names=names(planned.experiments))
     hold(notices)
