@@ -58,4 +58,11 @@ def test_a_race_stops_at_its_budget_too(tmp_path: Path) -> None:
     race = run(tmp_path, "--budget", "0.0001h", command="tune")
     assert (race.code, ended(race)) == (1, 1), race.said
     assert race.err.count("--budget 0.0001h: ") == 1 and "the same command goes on" in race.out
+    assert "kinds: the only experiment that ended ok is kind " in race.out, "it is not called the fastest"
+    assert (
+        "the race is not over: in its present round, 1 experiment did not run yet (kinds on 1 CPU process, kind "
+        in race.out
+    )
+    assert "the same command goes on, with a larger --budget if a budget stopped it" in race.out.replace("\n", " ")
+    assert "than were asked for" not in race.out
     assert "; at least 1 run is left, which the same command with a larger --budget runs\n" in race.err, "of this round"

@@ -100,8 +100,10 @@ def _doubted(known: Known, kind: DoubtKind, rows: Sequence[int]) -> Highlight:
 
 
 def _short(known: Known) -> Iterator[Highlight]:
-    """Yield a sentence about the experiments with fewer runs than requested, if there are any."""
-    short = {row: counts for row, counts in enumerate(known.table.shortfalls) if counts}
+    """Yield a sentence about the experiments with fewer runs than requested, and one about those that a round of a race misses."""
+    every = {row: counts for row, counts in enumerate(known.table.shortfalls) if counts}
+    raced = {row: counts for row, counts in every.items() if counts[1] <= known.table.of_round.get(known.ids[row], 0)}
+    short = {row: counts for row, counts in every.items() if row not in raced}
     if short:
         names = listed([f"{known.names.whole(row)}: {done} of {count}" for row, (done, count) in short.items()])
         have = "has" if len(short) == 1 else "have"
@@ -110,3 +112,10 @@ def _short(known: Known) -> Iterator[Highlight]:
             "--results carries out only the missing runs"
         )
         yield known.sentence(HighlightKind.WARNING, text, list(short))
+    if raced:
+        names = listed([known.names.whole(row) for row in raced])
+        text = (
+            f"the race is not over: in its present round, {counted(len(raced), 'experiment')} did not run yet ({names}); the same "
+            "command goes on, with a larger --budget if a budget stopped it"
+        )
+        yield known.sentence(HighlightKind.WARNING, text, list(raced))

@@ -61,7 +61,8 @@ class ResultsTable:
     `caveats` has the caveats of its repeats that ended ok, and `baselines` has the references of its scenario. `shortfalls` has
     its numbers of done and of requested repeats if runs are due, else None. `baseline` has the references that `--baseline` names
     for all experiments. `neighbour_cost` is the slowdown that `--parallel auto` measured, as a difference of logarithms.
-    `raced` are the ids of the experiments in races of `tunebench tune`.
+    `raced` are the ids of the experiments in races of `tunebench tune`. `of_round` maps those in races that are not over to their
+    repeats after the present round.
     """
 
     runs: pd.DataFrame
@@ -77,6 +78,7 @@ class ResultsTable:
     framework_arguments: Mapping[str, frozenset[str]] = field(default_factory=dict)
     neighbour_cost: float | None = None
     raced: frozenset[str] = frozenset()
+    of_round: Mapping[str, int] = field(default_factory=dict)
 
 
 @gc_pause.left_alone()
@@ -99,8 +101,10 @@ def load(roots: Sequence[Path], *, price: Price | None = None) -> ResultsTable:
         all_rows += read
         warnings += map(masked, sentences)
     table = of_rows(all_rows, warnings=warnings, framework_arguments=framework_arguments)
-    raced = frozenset(name for root in roots for race in folder.races(root) for name in folder.raced(race))
-    return replace(table, neighbour_cost=neighbour_cost.read(roots), raced=raced)
+    races = [race for root in roots for race in folder.races(root)]
+    raced = frozenset(name for race in races for name in folder.raced(race))
+    of_round = {name: repeats for race in races for name, repeats in folder.repeats_of_round(race).items()}
+    return replace(table, neighbour_cost=neighbour_cost.read(roots), raced=raced, of_round=of_round)
 
 
 def of_rows(
