@@ -240,7 +240,7 @@ def test_the_command_shows_a_profile_and_the_difference_of_two(tmp_path: Path, i
     ]
     code, said, _ = in_process("profile", "fast.json", "slow.json")
     assert code == 0
-    assert said.splitlines()[3:] == [
+    assert said.splitlines()[5:] == [
         "operation    base     new   change  calls",
         "gemm       300 µs  700 µs  +400 µs      1",
         "A step takes 400 µs more (+40.0%). The largest change: gemm takes 400 µs more.",
@@ -276,6 +276,35 @@ def test_brackets_in_a_name_are_shown(tmp_path: Path, in_process: Call) -> None:
     written(tmp_path / "a.json", [step(1, 0, 100), *(event(name, 10, 20) for name in names)])
     code, said, _ = in_process("profile", "a.json")
     assert code == 0 and all(name in said for name in names)
+
+
+def test_a_long_path_stays_in_one_line(tmp_path: Path, in_process: Call) -> None:
+    paths = [tmp_path / ("long-name-" * 12) / f"{name}.json" for name in ("a", "b")]
+    for path in paths:
+        written(path, [step(1, 0, 100), event("gemm", 10, 20)])
+    assert in_process("profile", str(paths[0]))[1].splitlines()[0] == str(paths[0])
+    lines = in_process("profile", *map(str, paths))[1].splitlines()
+    assert lines[0] == f"base  {paths[0]}" and lines[2] == f"new   {paths[1]}"
+
+
+def test_an_operator_of_the_backward_pass_and_the_engines_part_of_it_are_one() -> None:
+    engine = "autograd::engine::evaluate_function: MmBackward0"
+    base, new = (
+        replace(profile_of(), host={engine: Operation(before, 2), "MmBackward0": Operation(after, 2)})
+        for before, after in ((0.004, 0.001), (0.002, 0.0035))
+    )
+    (change,) = changes(base, new)
+    assert (change.name, change.seconds, change.base.calls) == ("MmBackward0", pytest.approx(0.0005), 2)
+
+
+def test_a_folder_without_traces_is_said_before_a_word_that_means_several(tmp_path: Path) -> None:
+    root = stored(tmp_path / "results", *((replace(BASE, id=f"cell-{name}"), []) for name in ("a", "b")))
+    with pytest.raises(OrchestratorError, match="cell: no run here has a trace; write"):
+        trace_of("cell", results=root, rank=0)
+    run_of(root, "cell-a", "r1-t1", 0)
+    with pytest.raises(OrchestratorError, match="2 experiments contain 'cell'; name one of"):
+        trace_of("cell", results=root, rank=0)
+    assert trace_of("cell-a", results=root, rank=0).is_relative_to(root / "experiments" / "cell-a")
 
 
 def test_the_folder_beside_the_results_is_named_if_it_has_the_traces(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def profile(
     if snapshot:
         for word in sides:
             path = trace_of(word, results=results, rank=rank, kind=SNAPSHOT)
-            out().print(view.of_memory(snapshots.read(path), title=str(path)))
+            out().print(view.of_memory(snapshots.read(path), title=str(path)), crop=False)
         return
     paths = [trace_of(word, results=results, rank=rank) for word in sides]
     profiles = [read(path) for path in paths]
@@ -46,4 +46,4 @@ def profile(
         shown = view.of_one(profiles[0], title=str(paths[0]))
     else:
         shown = view.of_two(profiles[0], profiles[1], names=(str(paths[0]), str(paths[1])))
-    out().print(shown)
+    out().print(shown, crop=False)  # a path is longer than some terminals

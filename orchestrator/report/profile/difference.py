@@ -15,6 +15,7 @@ from orchestrator.report.profile.trace import Operation, Profile
 
 NOTHING = Operation(0.0, 0.0)
 _BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)|\[[^\[\]]*\]")
+_ENGINE = "autograd::engine::evaluate_function: "
 _NUMBERED = re.compile(r"(?<=[a-z])_?\d+(?=$|_)", re.IGNORECASE)
 
 
@@ -34,8 +35,8 @@ class Change(NamedTuple):
 def changes(base: Profile, new: Profile) -> list[Change]:
     """Return the operations of two profiles, those with the largest change of time first."""
     if bool(base.device) != bool(new.device):  # a kernel and an operator of the host are no pair
-        return sorted(_paired(base.host, new.host), key=_size, reverse=True)
-    return sorted(_paired(base.operations, new.operations), key=_size, reverse=True)
+        return sorted(_paired(_joined(base.host), _joined(new.host)), key=_size, reverse=True)
+    return sorted(_paired(_joined(base.operations), _joined(new.operations)), key=_size, reverse=True)
 
 
 def _size(change: Change) -> tuple[float, str]:
@@ -48,6 +49,19 @@ def _paired(base: Mapping[str, Operation], new: Mapping[str, Operation]) -> Iter
     only_base, only_new = _short(base, base.keys() - new.keys()), _short(new, new.keys() - base.keys())
     for name in only_base.keys() | only_new.keys():
         yield Change(name, only_base.get(name, NOTHING), only_new.get(name, NOTHING))
+
+
+def _joined(operations: Mapping[str, Operation]) -> dict[str, Operation]:
+    """Return the operations, each operator of the backward pass together with the engine's part of it.
+
+    The engine calls the operator, and a profiler may count a part of the work to either.
+    """
+    sums: dict[str, Operation] = {}
+    for name, operation in operations.items():
+        short = name.removeprefix(_ENGINE)
+        before = sums.get(short, NOTHING)
+        sums[short] = Operation(before.seconds + operation.seconds, max(before.calls, operation.calls))
+    return sums
 
 
 def _short(operations: Mapping[str, Operation], names: Iterable[str]) -> dict[str, Operation]:

@@ -75,7 +75,12 @@ def trace_of(word: str, *, results: Path, rank: int, kind: Kind = TRACE) -> Path
     named = Path(word)
     if named.is_file():
         return named
-    folder = named if named.is_dir() else results / "experiments" / find(Store.resume(results), word)
+    if named.is_dir():
+        folder = named
+    else:
+        store = Store.resume(results)
+        # A folder without any trace is said first, since each experiment that could be named would have none.
+        folder = results / "experiments" / find(store, word) if _traces(results, kind) else results
     traces = _traces(folder, kind)
     if not traces:
         cure = f"write `monitors: [{kind.monitor}]` into the scenario of a training, and run it again"

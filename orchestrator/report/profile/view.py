@@ -40,7 +40,7 @@ def of_one(profile: Profile, *, title: str) -> RenderableType:
     for name, operation in rows[:MOST_ROWS]:
         share = f"{operation.seconds / profile.step_s:.1%}" if profile.step_s else DASH
         table.add_row(Text(_name(name)), _time(operation.seconds), share, f"{operation.calls:,.4g}")
-    parts: list[RenderableType] = [Text(title, style="bold"), Text(_summary(profile)), Text(""), table]
+    parts: list[RenderableType] = [_path(title, style="bold"), Text(_summary(profile)), Text(""), table]
     return Group(*parts, *_rest(len(rows), "operations"))
 
 
@@ -51,8 +51,9 @@ def of_two(base: Profile, new: Profile, *, names: tuple[str, str]) -> Renderable
     for row in found.rows:
         table.add_row(*map(Text, row))
     head = [
-        Text(f"{word}  {name}: {summary}")
+        line
         for word, name, summary in zip(("base", "new "), names, found.summaries, strict=True)
+        for line in (_path(f"{word}  {name}"), Text(f"      {summary}"))
     ]
     return Group(*head, Text(""), table, *_rest(found.changed, "operations"), Text(found.verdict))
 
@@ -91,6 +92,11 @@ def verdict(base: Profile, new: Profile, found: Sequence[Change]) -> str:
     elif not first.new.calls:
         kind = "less, since it is gone"
     return f"{words}. The largest change: {_name(first.name)} takes {_time(abs(first.seconds))} {kind}."
+
+
+def _path(words: str, *, style: str = "") -> Text:
+    """Return a line that no terminal's width breaks, so that its path can be copied."""
+    return Text(words, style=style, no_wrap=True, overflow="ignore")
 
 
 def _summary(profile: Profile) -> str:
@@ -144,4 +150,4 @@ def of_memory(memory: Memory, *, title: str) -> RenderableType:
         share = f"{held.bytes / memory.peak_bytes:.1%}" if memory.peak_bytes else DASH
         table.add_row(Text(_name(place)), text(held.bytes, Show.BYTES), share, f"{held.blocks:,}")
     head = f"{text(memory.peak_bytes, Show.BYTES)} at the peak, from {counted(memory.events, 'event')}"
-    return Group(Text(title, style="bold"), Text(head), Text(""), table, *_rest(len(rows), "places"))
+    return Group(_path(title, style="bold"), Text(head), Text(""), table, *_rest(len(rows), "places"))
