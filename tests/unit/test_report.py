@@ -154,6 +154,17 @@ def test_an_axis_with_a_long_name_and_a_kept_column_come_before_further_numbers(
     assert "warmup_steps" not in kept.split("Columns that do not fit here")[1] and "warmup_" in kept
 
 
+def test_kept_columns_come_before_the_speed_in_a_narrow_terminal(tmp_path: Path) -> None:
+    parts = ["data_time_s", "forward_time_s", "backward_time_s", "optimizer_time_s", "between_time_s"]
+    numbers = {"tokens_per_s": 1234.5, "step_time_s": 0.5, "mfu": 0.4, **dict.fromkeys(parts, 0.1)}
+    pairs = [(replace(BASE, id=f"cell-{gpus}", num_gpus=gpus), gpus) for gpus in (1, 2)]
+    root = stored(tmp_path / "results", *((one, [ended(one, 1, **numbers)]) for one, _ in pairs))
+    shown = terminal.plain(terminal.summary(load([root]), width=60, keep=parts), width=60)
+    table, _, unshown = shown.partition("Columns that do not fit here")
+    assert unshown and not any(name in unshown for name in parts), shown
+    assert "optim" in table and "1,234" not in table
+
+
 @pytest.mark.parametrize("padding", [0.4, 0.0])
 def test_where_rows_are_padded_a_narrow_terminal_has_the_speed_without_padding(padding: float, tmp_path: Path) -> None:
     cells = [(replace(BASE, id=f"cell-{gpus}", num_gpus=gpus), 1000.0 * gpus) for gpus in (1, 2)]

@@ -157,14 +157,15 @@ def _fitting(
 ) -> dict[str, int]:
     """Return the columns that fit next to each other, with their widths.
 
-    One speed comes first, and the status if an experiment is not ok. Then come columns that distinguish rows, columns that the user
-    keeps, the speed-up, and other metrics.
+    If the user keeps columns, the columns that distinguish rows and the kept columns come first. Then come one speed, the status if
+    an experiment is not ok, columns that distinguish rows, the speed-up, and other metrics.
     """
     speed = PADDED if is_padded(frame) else _SPEED
     kept = [name for name in names if matches(name, keep)]
     measured = [name for name in headline(frame) if name in names][:12]
     ended = ("status",) if any(value != "ok" for value in cells(frame["status"])) else ()
-    wanted = (*speed, *ended, *distinguishing(frame, names), *kept, "speedup", *_SPEED, *measured, "status", "id")
+    first = (*distinguishing(frame, names), *kept) if kept else ()
+    wanted = (*first, *speed, *ended, *distinguishing(frame, names), "speedup", *_SPEED, *measured, "status", "id")
     fitting: dict[str, int] = {}
     left = width + GAP
     for name in dict.fromkeys((*(name for name in wanted if name in names), *names)):
