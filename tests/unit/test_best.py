@@ -36,7 +36,7 @@ def test_the_fastest_of_all_numbers_of_gpus_is_named() -> None:
 def test_the_cheapest_is_another_one_if_gpus_scale_badly() -> None:
     assert said(SMALL, LARGE, price=PRICE) == [
         "llama-1b: the fastest experiment that ended ok is baseline on 2 GPUs, 180 tokens/s; the cheapest is baseline on 1 GPU, "
-        "10,000.33 USD per billion tokens (9,755 to 10,252) at 3.6USD/GPUh"
+        "10,000.33 USD per billion tokens (9,754.96 to 10,251.88) at 3.6USD/GPUh"
     ]
 
 

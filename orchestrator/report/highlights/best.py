@@ -179,7 +179,9 @@ def _name(known: Known, row: int, rows: _Runs) -> str:
 
 
 def _cost(known: Known, row: int, costs: _Runs) -> str:
-    """Return the cost of the row in words, with its interval and its price."""
+    """Return the cost of the row in words, with its interval, whose ends have as many decimals as the cost, and its price."""
     summary = intervals.mean_of_logs(costs[row])
-    ends = summary.interval and f" ({show(COST, summary.interval.low)} to {show(COST, summary.interval.high)})"
-    return f"{known.money(row, summary.mean)} per billion tokens{ends or ''} at {known.prices[row]}"
+    cost = known.money(row, summary.mean)
+    digits = len(cost.partition(" ")[0].partition(".")[2])
+    ends = summary.interval and f" ({summary.interval.low:,.{digits}f} to {summary.interval.high:,.{digits}f})"
+    return f"{cost} per billion tokens{ends or ''} at {known.prices[row]}"
