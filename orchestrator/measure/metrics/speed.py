@@ -227,7 +227,7 @@ SPEED = (
     ),
     _steps(
         "discarded_steps",
-        "cut",
+        "warm-up steps",
         "Number of steps before the steady state. Speeds do not include these steps.",
         where=Where.TABLES | Where.KEPT,
     ),
