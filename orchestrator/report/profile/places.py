@@ -79,7 +79,7 @@ def trace_of(word: str, *, results: Path, rank: int, kind: Kind = TRACE) -> Path
         folder = named
     else:
         store = Store.resume(results)
-        # A folder without any trace is said first, since each experiment that could be named would have none.
+        # If the folder has no trace, the message says so first: each experiment that could be named would have none.
         folder = results / "experiments" / find(store, word) if _traces(results, kind) else results
     traces = _traces(folder, kind)
     if not traces:
