@@ -281,6 +281,6 @@ def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[
             yield ("baseline", name), f"baseline: {name!r} is not an axis of this scenario{suggestion(name, values)}"
         elif argument_text(value) not in map(argument_text, values[name]):
             allowed = {"null" if item is None else str(item) for item in values[name]}
-            near = next((f"{axis}: {value}" for axis, some in values.items() if value in some), "")
+            near = next((f"{axis}: {value}" for axis, some in values.items() if axis != name and value in some), "")
             hint = f"; did you mean {{{near}}}?" if near else suggestion(value, allowed)
             yield ("baseline", name), f"baseline: the axis {name} has no value {value!r}{hint}"

@@ -255,6 +255,18 @@ def test_a_batch_has_no_more_rows_than_can_be_drawn(rows: int, processes: int, d
     assert settings.per_device_batch(trainer) == len(next(iter(sampler))) == found
 
 
+@pytest.mark.parametrize(("split", "found"), [(True, 8), (False, 16)])
+def test_a_dispatched_batch_is_divided_if_it_is_that_of_all_processes(
+    monkeypatch: pytest.MonkeyPatch, split: bool, found: int
+) -> None:
+    from accelerate.data_loader import DataLoaderDispatcher
+
+    loader = DataLoaderDispatcher(range(40), split_batches=split, batch_size=16)
+    trainer = SimpleNamespace(callback_handler=SimpleNamespace(train_dataloader=loader), train_dataset=range(40))
+    monkeypatch.setattr(settings, "group_size", lambda trainer: 2)
+    assert settings.per_device_batch(trainer) == found
+
+
 def test_an_adapters_rank_is_that_of_all_its_layers() -> None:
     from peft import LoraConfig, get_peft_model
 

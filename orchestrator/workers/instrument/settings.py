@@ -211,7 +211,9 @@ def per_device_batch(trainer: Any) -> int | None:
     # With several processes, accelerate fills the last batch with the first rows.
     drawn: Any = None if type(sampler).__name__ == "BatchSamplerShard" else getattr(sampler, "sampler", None)
     rows = len(drawn) if hasattr(drawn, "__len__") else size
-    return int(min(size, rows)) if size and rows else None
+    # A DataLoaderDispatcher reads the batch of all processes, and gives each a part.
+    parts = group_size(trainer) if getattr(loader, "split_batches", False) else 1
+    return int(min(size, rows)) // parts if size and rows else None
 
 
 def padding_free(trainer: Any) -> bool:
