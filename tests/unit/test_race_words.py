@@ -25,6 +25,7 @@ from orchestrator.campaign.status.view import headline
 from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.race import NoSpeed, race
 from orchestrator.records import DataSpec, Device, Experiment, Framework
+from orchestrator.results.folder import RACE_FILE
 from orchestrator.results.store import Store
 
 A, B = (replace(BASE, id=f"s-{kind}-000000000000", arguments={"kind": kind}, repeats=3) for kind in "ab")
@@ -238,6 +239,15 @@ def test_a_race_that_goes_on_with_another_aim_says_so(tmp_path: Path) -> None:
     assert not [*as_json.other_aims(store.root, [BASE], Aim())], "other experiments"
     as_json.keep([place({"a": [4.6] * 2, "b": [4.0] * 2})], store, limited)
     assert not [*as_json.other_aims(store.root, [A, B], Aim())], "it is over"
+
+
+@pytest.mark.parametrize("limit", ["1" + "0" * 400, "1e400", "-5", "true", "[]"])
+def test_a_hostile_limit_of_an_earlier_race_is_none(tmp_path: Path, limit: str) -> None:
+    store = Store.create(tmp_path / "r", {})
+    as_json.keep([place({"a": [4.6], "b": [4.0]})], store, Aim(memory_bytes=7.0, loss=8.0))
+    file = store.root / RACE_FILE
+    file.write_text(file.read_text().replace(": 7.0", f": {limit}").replace(": 8.0", f": {limit}"))
+    assert not [*as_json.other_aims(store.root, [A, B], Aim())]
 
 
 def test_the_status_of_a_race_counts_its_round_only(tmp_path: Path) -> None:

@@ -358,6 +358,14 @@ def test_a_folder_that_was_moved_or_restored_keeps_its_batches(store: Store) -> 
     assert not folder.is_copy()
 
 
+def test_a_snapshot_of_a_file_system_is_a_copy_although_it_has_the_inode(store: Store) -> None:
+    folder = batch(store, [run(store)], 5)
+    copy = BatchFolder(copied(store).root / FOLDER / folder.path.name)
+    for one in (copy, folder):
+        changed(one.path / "batch.json", inode=copy.path.stat().st_ino)
+    assert folder.batch() is not None and copy.is_copy() and copy.batch() is None
+
+
 @pytest.mark.parametrize("name", ["train", "", "tb-0a1b2c3d.0002", "tb-*.0001"])
 def test_a_batch_has_the_name_that_tunebench_gives(store: Store, name: str) -> None:
     """Else a results folder from somebody else could end other jobs of this user."""

@@ -22,6 +22,7 @@ from orchestrator.campaign.race.places import Place
 from orchestrator.campaign.race.view import in_order, in_words, interval, what_became
 from orchestrator.files.redaction import redact
 from orchestrator.measure.intervals.race import NoSpeed
+from orchestrator.measure.memory_logs import finite
 from orchestrator.records import Experiment
 from orchestrator.results import folder
 from orchestrator.results.store import Store
@@ -47,9 +48,14 @@ def _aim(race: Mapping[str, Any]) -> Aim:
     memory, loss = ((limits.get(name) if isinstance(limits, dict) else None) for name in ("memory_bytes", "loss"))
     return Aim(
         objective=next((one for one in Objective if one == race.get("objective")), Objective.SPEED),
-        memory_bytes=memory if isinstance(memory, (int, float)) else None,
-        loss=loss if isinstance(loss, (int, float)) else None,
+        memory_bytes=_limit(memory),
+        loss=_limit(loss),
     )
+
+
+def _limit(value: object) -> float | None:
+    number = finite(value)
+    return None if number is None or number < 0 else number
 
 
 def keep(races: Sequence[Place], store: Store, aim: Aim) -> None:

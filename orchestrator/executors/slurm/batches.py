@@ -49,8 +49,8 @@ _MARK = re.compile(rf"(?P<element>\d+)\.(?P<restart>\d+)\.(?P<event>{'|'.join(Ma
 class Batch:
     """An array of allocations of one shape. Each element has the runs `<experiment id>/r<repeat>-t<attempt>` in their order.
 
-    `throttle` is the number of elements that run at once. None: no limit. `inode` is that of the batch's folder, and a copy of the
-    folder has another one. None: unknown, as in a folder by an older version.
+    `throttle` is the number of elements that run at once. None: no limit. `place` and `inode` are the batch's folder and its number
+    on the disk. None: unknown, as in a folder by an older version.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Batch:
     elements: tuple[tuple[str, ...], ...]
     created_at: float
     throttle: int | None = None
+    place: str | None = None
     inode: int | None = None
 
 
@@ -101,9 +102,12 @@ class BatchFolder:
         return None
 
     def _is_copied(self, batch: Batch) -> bool:
-        # A folder that was moved keeps its inode, and one that was restored keeps its path. A copy has another path and inode.
+        # A folder that was restored keeps its path, and one that was moved its inode. A copy has neither. The snapshot of a file
+        # system has the inode, but the original is still there.
+        if None in (batch.place, batch.inode) or batch.name == _name(self):
+            return False
         with suppress(OSError):
-            return batch.inode not in (None, self.path.stat().st_ino) and batch.name != _name(self)
+            return self.path.stat().st_ino != batch.inode or not self.path.samefile(str(batch.place))
         return False
 
     def submitted(self) -> Submitted | None:
@@ -179,6 +183,7 @@ def new_batch(
         elements=tuple(tuple(run_name(job) for job in element) for element in elements),
         created_at=time.time(),
         throttle=throttle,
+        place=str(folder.path),
         inode=folder.path.stat().st_ino,
     )
     (folder.path / "elements").mkdir()
