@@ -95,7 +95,11 @@ def written_for_others(sources: Iterable[FrameworkSource], trainer: Trainer) -> 
 
 @lru_cache(maxsize=1024)
 def _no_steps(steps: str) -> Reason | None:
-    if not re.fullmatch(r"-?\d+", steps) or int(steps) >= 1 or int(steps) == -1:
+    try:
+        number = float(steps)  # a trainer also reads 1e3 and 20.0
+    except ValueError:
+        return None
+    if not number.is_integer() or number >= 1 or number == -1:
         return None
     text = f"max_steps {steps} is invalid; write a whole number from 1, or -1 for whole epochs"
     return Reason(kind="max_steps", text=text)

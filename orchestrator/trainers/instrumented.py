@@ -15,7 +15,7 @@ from typing import Any
 
 from orchestrator.files.package import WORKERS
 from orchestrator.measure.memory_logs import finite
-from orchestrator.records import Experiment, Measurement, Text, as_items
+from orchestrator.records import Experiment, Measurement, Text, as_items, whole_number
 from orchestrator.records.run_folder import OUTPUT, path_text
 from orchestrator.trainers import argument_names
 from orchestrator.trainers.trainer import Trainer
@@ -97,10 +97,10 @@ def with_own_seed(experiment: Experiment, repeat: int) -> Experiment:
     The loss depends on the seed, so repeats with one seed would hide how much the time to a target varies. A script gets a seed
     only if its arguments have one.
     """
-    first = experiment.arguments.get(SEED, None if experiment.script else TRAINERS_SEED)
-    if experiment.target is None or not isinstance(first, str) or not first.isdecimal():
+    first = whole_number(experiment.arguments.get(SEED, None if experiment.script else TRAINERS_SEED))
+    if experiment.target is None or first is None:
         return experiment
-    return replace(experiment, arguments={**experiment.arguments, SEED: str(int(first) + repeat - 1)})
+    return replace(experiment, arguments={**experiment.arguments, SEED: str(first + repeat - 1)})
 
 
 def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, Text]:

@@ -105,6 +105,7 @@ def test_each_repeat_has_its_own_seed_if_there_is_a_target() -> None:
     some, script = Target(loss=1.0), Script(script="train.py", folder="/")
     assert seeds(experiment(target=some)) == ["42", "43", "44"], "the Trainer's own, then more"
     assert seeds(experiment(target=some, arguments={"seed": "7"})) == ["7", "8", "9"]
+    assert seeds(experiment(target=some, arguments={"seed": "1e1"})) == ["10", "11", "12"], "as the trainer reads it"
     assert seeds(experiment(arguments={"seed": "7"})) == ["7", "7", "7"]
     assert seeds(experiment(target=some, script=script)) == [None] * 3, "a script may have no such argument"
     assert seeds(experiment(target=some, script=script, arguments={"seed": "7"})) == ["7", "8", "9"]
