@@ -152,12 +152,8 @@ def carry_out(
     Return None if the runs were only submitted.
     """
     reader = Reader(store, only={experiment.id for experiment in plan.experiments})
-    shown = labels(plan.experiments)
-    events = (
-        EventLines(json_lines)
-        if json_lines
-        else Progress(console, [reader], labels=shown, is_race=way.race is not None)
-    )
+    shown, is_race = labels(plan.experiments), way.race is not None
+    events = EventLines(json_lines) if json_lines else Progress(console, [reader], labels=shown, is_race=is_race)
     with events as progress, Starters(way.environment_of, say=progress.say) as starters:
         _prepare(*plan.experiments, way=way, say=progress.say)
         store.write("requirements.txt", pip_freeze(None))

@@ -118,11 +118,8 @@ def _on_order(samples: Sequence[Sample], together: Sequence[Fleet]) -> list[str]
             tested[sample.label].append(sample)
     apart = sum(map(one_after_the_other, tested.values()))
     where = "" if apart == len(tested) else f" of {counted(apart, 'experiment')}"
-    return (
-        [f"the sides{where} ran one after the other: a difference between two days would look the same"]
-        if apart
-        else []
-    )
+    sentence = f"the sides{where} ran one after the other: a difference between two days would look the same"
+    return [sentence] if apart else []
 
 
 def _with_unique_labels(pairs: Sequence[Pair]) -> list[Pair]:

@@ -104,10 +104,10 @@ class BatchFolder:
     def _is_copied(self, batch: Batch) -> bool:
         # A folder that was restored keeps its path, and one that was moved its inode. A copy has neither. The snapshot of a file
         # system has the inode, but the original is still there.
-        if None in (batch.place, batch.inode) or batch.name == _name(self):
+        if batch.place is None or batch.place == str(self.path):
             return False
         with suppress(OSError):
-            return self.path.stat().st_ino != batch.inode or not self.path.samefile(str(batch.place))
+            return self.path.stat().st_ino != batch.inode or not self.path.samefile(batch.place)
         return False
 
     def submitted(self) -> Submitted | None:
@@ -177,7 +177,7 @@ def new_batch(
     """Make the folder of a new batch, and write the intent to submit it. Sync both, so that they survive a power cut."""
     folder = _next_folder(results)
     batch = Batch(
-        name=_name(folder),
+        name=f"{PREFIX}{_campaign(results)}.{folder.path.name}",
         shape=shape,
         time_s=time_s,
         elements=tuple(tuple(run_name(job) for job in element) for element in elements),
@@ -203,10 +203,6 @@ def _next_folder(results: Path) -> BatchFolder:
             path = parent / f"{last:04}"
             path.mkdir()
             return BatchFolder(path)
-
-
-def _name(folder: BatchFolder) -> str:
-    return f"{PREFIX}{_campaign(folder.results)}.{folder.path.name}"
 
 
 def _campaign(results: Path) -> str:

@@ -2,9 +2,8 @@
 
 The rules:
 
-- A round has at most one run of each experiment. The first round has all. The second has only the best few of the first: they show
-  how much runs differ here. Those that are far behind are not among them: they cost as much, and small or slow trainings often
-  differ more. From then on, a round has those that are still in the race, so the leader is in it.
+- A round has at most one run of each experiment. The first round has all. The second has only the best few of the first that are
+  near each other: they show how much runs differ here. From then on, a round has those that are still in the race, so the leader.
 - A round may be faster or slower than another, for example because the GPU is warmer. So the common effect of each round is removed
   before experiments are compared.
 - An experiment leaves if it is behind the leader by more than three standard errors of the difference. The standard deviation of
