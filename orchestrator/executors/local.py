@@ -112,6 +112,8 @@ class LocalExecutor:
                         _end(run, stop)
                         running.remove(run)
                     _give_back(pool, run.share)
+                    if self.starters:
+                        self.starters.ended(Store(run.job.folder.results).run(run.job).record)
                     yield run.job, JobState.ENDED if run.job.folder.record.exists() else JobState.LOST
         finally:
             if running:

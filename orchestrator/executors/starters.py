@@ -21,7 +21,7 @@ from orchestrator.errors import LaunchError
 from orchestrator.files.package import WORKERS
 from orchestrator.machine import process
 from orchestrator.machine.child_environment import MARKER, child_environment
-from orchestrator.records import Experiment
+from orchestrator.records import Experiment, RunRecord
 
 PROGRAM = WORKERS / "warm" / "warm.py"
 # Each starter needs about half a GiB of memory. The runs of further environments start cold.
@@ -74,6 +74,7 @@ class Starters:
     def __init__(self, environment_of: EnvironmentOf, *, say: Callable[[str], object]) -> None:
         self.environment_of, self.say = environment_of, say
         self._known: dict[Environment, _Living | None] = {}
+        self._reasons: set[str] = set()
 
     def connect(self, experiment: Experiment) -> socket.socket | None:
         """Return a new connection to the starter of this experiment. Return None if it must start cold."""
@@ -104,6 +105,13 @@ class Starters:
         living.end()
         self._leave(environment, "the warm starter has ended")
         return None
+
+    def ended(self, record: RunRecord | None) -> None:
+        """Say why a starter refused this run, once for each reason."""
+        reason = record.provenance.get("cold_because") if record else None
+        if isinstance(reason, str) and reason not in self._reasons:
+            self._reasons.add(reason)
+            self.say(f"a run started cold: {reason}")
 
     def _leave(self, environment: Environment, reason: str) -> None:
         self._known[environment] = None

@@ -35,6 +35,10 @@ scenarios:
   device: cpu
   env: {TORCH_LOGS: recompiles}
   arguments: {model_name_or_path: 'config:tiny-llama', max_seq_len: 64, max_steps: 2, per_device_train_batch_size: 2}
+- name: unlike
+  device: cpu
+  env: {PYTHONPATH: not-absolute}
+  arguments: {model_name_or_path: 'config:tiny-llama', max_seq_len: 64, max_steps: 2, per_device_train_batch_size: 2}
 - name: own-script
   trainer: custom
   device: cpu
@@ -74,11 +78,16 @@ def written(campaign: Campaign) -> dict[tuple[str, str], dict[str, Any]]:
 def test_each_run_says_how_it_started(both: Both) -> None:
     for campaign, held in ((both.cold, "cold"), (both.warm, "warm")):
         starts = {name: records[0].provenance["start"] for name, records in campaign.records().items()}
-        assert len(starts) == 5
+        assert len(starts) == 6
         for name, start in starts.items():
-            assert start == ("cold" if name.startswith("own-script") else held), name
+            assert start == ("cold" if name.startswith(("own-script", "unlike")) else held), name
     with (both.warm.results / "raw_summary.csv").open(newline="") as file:
         assert {row["provenance_start"] for row in csv.DictReader(file)} == {"warm", "cold"}
+
+
+def test_the_campaign_says_once_why_a_run_started_cold(both: Both) -> None:
+    said = "a run started cold: PYTHONPATH has a folder that depends on the current folder"
+    assert [campaign.said.count(said) for campaign in (both.cold, both.warm)] == [0, 1]
 
 
 def test_ids_and_commands_are_equal(both: Both) -> None:

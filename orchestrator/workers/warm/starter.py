@@ -11,10 +11,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Optional
 
+from about_gpus import answered_in_forks
 from forks import open_files, waitstatus
 
 IMPORTS = (
-    *("torch", "torch.distributed.run", "accelerate.commands.launch", "transformers.trainer"),
+    *("torch.distributed.run", "accelerate.commands.launch", "transformers.trainer"),
     *("transformers.models.auto.modeling_auto", "transformers.models.llama.modeling_llama"),
 )
 IF_INSTALLED = ("peft",)
@@ -65,13 +66,14 @@ class Starter:
         plain = type(os.environ)
         try:
             os.environ.__class__ = Noting
-            for name in IMPORTS:
-                importlib.import_module(name)
-            for name in IF_INSTALLED:
-                with contextlib.suppress(ImportError):
+            torch: Any = importlib.import_module("torch")
+            with answered_in_forks(torch.cuda):
+                for name in IMPORTS:
                     importlib.import_module(name)
+                for name in IF_INSTALLED:
+                    with contextlib.suppress(ImportError):
+                        importlib.import_module(name)
             os.environ.__class__ = plain
-            torch: Any = sys.modules["torch"]
             if torch.cuda.is_initialized():
                 return "an import started CUDA"
             os.environ.pop(NVML_CHECK, None)

@@ -41,7 +41,7 @@ from starter import MARKER, Starter, find_marker
 from waking import Rank, find_modules_in, waking
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PARTS = ("forks", "renewal", "starter", "waking")
+PARTS = ("about_gpus", "forks", "renewal", "starter", "waking")
 LAUNCHER = "accelerate.commands.launch"
 CHANGED = 3
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36

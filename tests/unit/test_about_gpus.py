@@ -1,0 +1,91 @@
+"""What imports ask about the GPUs is answered in a fork, so that CUDA is not started in the warm starter."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import orchestrator
+
+sys.path.append(str(Path(orchestrator.__file__).parent / "workers" / "warm"))
+import about_gpus
+
+
+class Gpus(ModuleType):
+    """torch.cuda of a machine with GPUs of these capabilities. `started` has the processes that have started CUDA."""
+
+    def __init__(self, *capabilities: tuple[int, int]) -> None:
+        super().__init__("torch.cuda")
+        self.capabilities, self.started = capabilities, False
+
+    def is_available(self) -> bool:
+        return bool(self.capabilities)
+
+    def device_count(self) -> int:
+        return len(self.capabilities)
+
+    def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
+        self.started = True
+        return self.capabilities[device or 0]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Gpus, ModuleType]]:
+    """A function that makes a machine with GPUs, and its module with the question whether Triton can use them."""
+
+    def made(*capabilities: tuple[int, int]) -> tuple[Gpus, ModuleType]:
+        cuda, triton = Gpus(*capabilities), ModuleType("torch.utils._triton")
+        triton.has_triton = lambda: cuda.get_device_capability() >= (7, 0)  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+        monkeypatch.setitem(sys.modules, "torch.utils._triton", triton)
+        return cuda, triton
+
+    return made
+
+
+def test_gpus_that_are_alike_are_asked_in_a_fork(machine: Callable[..., tuple[Gpus, Any]]) -> None:
+    cuda, triton = machine((9, 0), (9, 0))
+    with about_gpus.answered_in_forks(cuda):
+        kept = cuda.get_device_capability
+        assert [cuda.get_device_capability(1), cuda.get_device_capability(), triton.has_triton()] == [
+            (9, 0),
+            (9, 0),
+            True,
+        ]
+    assert not cuda.started
+    assert kept(1) == (9, 0) and cuda.started  # the imports are made: a run asks its own CUDA
+
+
+def test_an_answer_may_be_no(machine: Callable[..., tuple[Gpus, Any]]) -> None:
+    cuda, triton = machine((6, 0))
+    with about_gpus.answered_in_forks(cuda):
+        assert triton.has_triton() is False
+    assert not cuda.started
+
+
+def test_gpus_that_are_unlike_start_cuda_here(machine: Callable[..., tuple[Gpus, Any]]) -> None:
+    """The starter then says that CUDA was started, and runs start cold."""
+    cuda, _ = machine((9, 0), (8, 0))
+    with about_gpus.answered_in_forks(cuda):
+        assert cuda.get_device_capability(1) == (8, 0)
+    assert cuda.started
+
+
+def test_without_a_gpu_no_fork_is_made(
+    machine: Callable[..., tuple[Gpus, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda, triton = machine()
+    triton.has_triton = lambda: False
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a fork was made"))
+    with about_gpus.answered_in_forks(cuda):
+        assert triton.has_triton() is False
+
+
+def test_what_fails_in_the_fork_is_asked_here() -> None:
+    assert about_gpus.in_a_fork(lambda: 1 / 0) is None
