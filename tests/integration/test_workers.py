@@ -20,8 +20,13 @@ from orchestrator.measure import steps, throughput
 FAILING = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
+import models
 import sft
+import time
 from transformers import TrainerCallback
+
+build = models.build_model
+models.build_model = lambda *words, **named: time.sleep(1) or build(*words, **named)
 
 class Fails(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs):
@@ -48,7 +53,7 @@ def an_adapter(folder: Path, prepared: Path) -> Run:
 
 
 def a_failing_one(folder: Path, prepared: Path) -> Run:
-    """A foreign script with a Trainer of its own that fails in its second step."""
+    """A foreign script with a Trainer of its own that fails in its second step. Its model takes a second to build."""
     (folder / "fails.py").write_text(FAILING)
     words = [INSTRUMENT, "--", str(folder / "fails.py"), SFT_FOLDER]
     return start(folder / "run", [*words, *training(prepared, "--max_steps", "4", "--attn_implementation", "eager")])
@@ -121,6 +126,11 @@ def test_an_error_within_training_has_its_step_and_the_settings(failing: Run) ->
     assert worker["settings"]["attn_implementation"] == "eager"
     assert worker["tokens"]["steps"] == 1
     assert worker["metrics"] == {}
+
+
+def test_the_start_up_ends_before_the_model_is_built(failing: Run) -> None:
+    stamps = failing.worker()["stamps"]
+    assert stamps["model_built"] - stamps["imports_done"] >= 1
 
 
 def test_a_wrong_argument_ends_with_a_sentence_before_the_model_is_loaded(refused: Run) -> None:

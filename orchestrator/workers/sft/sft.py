@@ -130,6 +130,9 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
         raise ArgumentError("--eval_strategy must be no: the built-in trainer has no evaluation data.")
     if own.packing or own.padding_free:  # find mistakes before the model is loaded, as far as possible
         data.build_rows(own, tokens, attention=own.attn_implementation)
+    # This import ends `startup_s`, so it comes before the model.
+    from transformers import Trainer
+
     memory_savers.use_backend(own)
     model = models.build_model(own, config, words=parsed.model, seed=args.seed)
     memory_savers.set_loss(model, own, args)
@@ -139,8 +142,6 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
     recomputed, reentrant = checkpointing(args)
     model = models.adapt(model, own, checkpointing=recomputed, reentrant=reentrant)
     compiling.compile_by_thunder(model, parsed.training)
-    from transformers import Trainer
-
     kind = memory_savers.offloading(Trainer) if own.activation_offloading else Trainer
     return kind(model=model, args=args, train_dataset=rows, data_collator=collator)
 
