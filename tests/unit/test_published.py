@@ -49,6 +49,7 @@ def test_a_value_is_complete_and_names_one_experiment_for_each_cell(value: Value
     assert value.metric in METRICS and value.unit in UNITS
     assert value.allowed(value.published) >= 0
     assert (value.expected is None) == (not value.because)
+    assert not (value.because and value.difference)
     assert value.metric in COUNTED or value.source.gpu_gib > 0
     assert value.published == value.expected or value.is_near(value.published, value.published)
 
@@ -199,7 +200,8 @@ def test_models_that_cannot_be_built_have_the_reason(tmp_path: Path) -> None:
 def test_the_table_and_the_sentences(golden: Callable[[str, str], None]) -> None:
     cases = [
         (published(metric="total_parameters", published=9175040.0, unit="", tolerance="exact", name="a count"), {}),
-        (published(name="a peak"), {SMALL.id: peak(10.2)}),
+        (published(name="a peak", difference="more layers"), {SMALL.id: peak(10.2)}),
+        (published(name="another peak", difference="more rows"), {SMALL.id: peak(3.0)}),
         (published(name="another protocol", expected=8.0, because="it holds less"), {SMALL.id: peak(8.2)}),
         (published(name="a difference", tolerance="0.6", published=-7.16, unit="GB"), {SMALL.id: peak(3.0)}),
         (published(name="a ratio", unit="×"), {}),

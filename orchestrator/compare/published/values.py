@@ -40,6 +40,7 @@ class Value:
     `published` and `expected` are in `unit`, a key of UNITS. `cell` has arguments of the experiment; None means that the experiment
     does not have this argument. `minus` and `over` are a second experiment of the same scenario. `tolerance` is `exact`, a share
     such as `10%`, or a number in the unit. `because` is the reason why `expected` differs from `published`.
+    `difference` is what is known about a number that is not met.
     """
 
     source: Source
@@ -54,6 +55,7 @@ class Value:
     over: Cell | None = None
     expected: float | None = None
     because: str = ""
+    difference: str = ""
 
     @property
     def cells(self) -> tuple[Cell, ...]:

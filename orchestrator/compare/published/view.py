@@ -63,9 +63,12 @@ def sentences(outcomes: Sequence[Outcome]) -> Iterator[str]:
             f"{source.name} {source.date}: {source.where}, with {source.hardware}, {source.software}. {source.protocol}"
             + (f" Ours: {ours}." if ours else "")
         )
-        for value in (one.value for one in group):
+        for one in group:
+            value = one.value
             if value.expected is not None:
                 yield f"{value.name}: {amount(value, value.expected)} are expected here, because {value.because}."
+            elif value.difference and one.state is State.NOT_MET:
+                yield f"{value.name}: {value.difference}."
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:

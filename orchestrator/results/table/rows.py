@@ -26,7 +26,7 @@ NO_FRAMEWORK = "none"
 # The packages whose versions are columns of the table; requirements.txt has the versions of other packages.
 PACKAGES = (
     *("torch", "transformers", "accelerate", "peft", "trl", "datasets"),
-    *("bitsandbytes", "liger-kernel", "flash-attn", "fms-hf-tuning"),
+    *("bitsandbytes", "torchao", "liger-kernel", "flash-attn", "fms-hf-tuning"),
 )
 
 
