@@ -336,10 +336,12 @@ def test_gc_removes_what_killed_builds_left_at_once(folder: Path) -> None:
     half = Place(folder / "0123456789ab")
     half.venv.mkdir(parents=True)
     (half.venv / "left").write_bytes(b"x" * 1000)
+    half.lock_file.touch()
     (folder / "uv-cache").mkdir()
+    (folder / "97306d215bb7").mkdir()  # somebody's folder, named by a commit
     (collected,) = inventory.collect(float("inf"))
     assert (collected.place, collected.freed_bytes) == (half, 1000) and "unfinished" in collected.why
-    assert [path.name for path in folder.iterdir()] == ["uv-cache"]
+    assert sorted(path.name for path in folder.iterdir()) == ["97306d215bb7", "uv-cache"]
 
 
 def test_a_removal_that_is_interrupted_leaves_nothing_that_counts_as_built(wheels: Path) -> None:
