@@ -308,6 +308,21 @@ def test_a_copy_that_went_on_has_its_own_runs(tmp_path: Path) -> None:
     assert said.endswith("2 runs that other campaigns also have: these runs are counted only in the other campaigns")
 
 
+def test_only_a_folder_that_a_profiling_rerun_made_is_left_out(tmp_path: Path) -> None:
+    """A campaign may have such a name too, and a place that is not there is an error under each name."""
+    stored(tmp_path / "gpu", (BASELINE, measured(BASELINE, 1, [1000.0])))
+    profiles = stored(tmp_path / "gpu.profiles", (BASELINE, measured(BASELINE, 2, [500.0])))
+    found = history(tmp_path)
+    assert [Path(one.name).name for one in found.campaigns] == ["gpu"]
+    assert found.warnings == (f"{profiles}: it is left out, because profiled runs are never compared",)
+    suite = json.loads((profiles / "suite.json").read_text())
+    (profiles / "suite.json").write_text(json.dumps({**suite, "asked": {"argv": ["run", "x.yaml"]}}))
+    assert [Path(one.name).name for one in history(tmp_path).campaigns] == ["gpu", "gpu.profiles"]
+    for name in ("nope", "nope.profiles"):
+        with pytest.raises(ResultsError, match=rf"/{name}: there is no such f"):
+            history(tmp_path / "gpu", tmp_path / name)
+
+
 def test_a_damaged_campaign_of_a_folder_is_told(tmp_path: Path) -> None:
     for day in (1, 2):
         stored(tmp_path / f"{day}", (BASELINE, measured(BASELINE, day, [1000.0])))

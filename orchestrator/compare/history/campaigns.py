@@ -23,7 +23,7 @@ from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import OrchestratorError, ResultsError
 from orchestrator.files.printable_text import counted
 from orchestrator.files.reading import resolved
-from orchestrator.report.profile.places import PROFILES_END
+from orchestrator.report.profile.places import has_profiled_runs
 from orchestrator.results.folder import SUITE_FILE
 
 MOST_CAMPAIGNS = 1000
@@ -114,7 +114,7 @@ def _places(places: Sequence[Path]) -> tuple[list[tuple[Path, bool]], list[str]]
         every += [(inner, False) for inner in _inside(place)] or [(place, True)]
     if len({resolved(place) for place, _ in every}) < len(every):
         raise ResultsError("the same folder or file is named twice, so its campaign would count twice; name it once")
-    profiled = [place for place, _ in every if place.name.endswith(PROFILES_END)]
+    profiled = [place for place, _ in every if has_profiled_runs(place)]
     kept, warnings = folders.without_own_tables([place for place, _ in every if place not in profiled])
     warnings += [f"{place}: it is left out, because profiled runs are never compared" for place in profiled]
     if len(kept) > MOST_CAMPAIGNS:

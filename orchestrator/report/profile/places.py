@@ -11,7 +11,9 @@ from typing import NamedTuple
 from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.files.reading import resolved
 from orchestrator.records.experiment import SAFE_ID, experiment_of
+from orchestrator.results import requested
 from orchestrator.results.experiment_file import measure_alike
+from orchestrator.results.folder import read_suite
 from orchestrator.results.naming import find
 from orchestrator.results.store import Store
 
@@ -21,13 +23,21 @@ RUN_FOLDER = "profile"
 _BELOW = ("experiments/*/runs/*/profile/", "runs/*/profile/", "profile/", "")
 _MOST_NAMED = 5
 # The end of the name of a folder for profiled runs, which is next to the results folder. Its runs are not compared.
-PROFILES_END = ".profiles"
+_PROFILES_END = ".profiles"
 
 
 def next_to(results: Path) -> Path:
     """Return the folder for the profiled runs of a results folder's experiments."""
     folder = resolved(results)
-    return folder.with_name(folder.name + PROFILES_END)
+    return folder.with_name(folder.name + _PROFILES_END)
+
+
+def has_profiled_runs(folder: Path) -> bool:
+    """Return whether `rerun --profile` made this folder. Its `suite.json` has no request, unlike that of `tunebench run`."""
+    suite = read_suite(folder)
+    if suite is None or suite.get("asked") or not resolved(folder).name.endswith(_PROFILES_END):
+        return False
+    return requested.current(folder) is None
 
 
 def profiled(results: Path, experiment_id: str) -> Path | None:
