@@ -104,3 +104,15 @@ def test_profiled_runs_are_not_a_campaign_of_a_history(rerun: Campaign) -> None:
     assert done.code == 0, done.said
     assert sorted(one["name"] for one in json.loads(done.out)["campaigns"]) == ["base-results", "new-results"]
     assert "new-results.profiles: it is left out, because profiled runs are never compared" in done.err
+
+
+def test_a_removed_trace_is_made_anew_by_a_second_run(rerun: Campaign) -> None:
+    (trace,) = (rerun.folder / "base-results.profiles").rglob("rank0.json.gz")
+    trace.unlink()
+    kept = {path: path.read_bytes() for path in trace.parents[1].rglob("*") if path.is_file()}
+    again = tunebench(rerun.folder, "rerun", "--from", "comparison.json", "--profile")
+    assert again.code == 0, again.said
+    assert "1 run with the monitor torch_profiler:" in again.out
+    assert "The largest change: aten::sort takes " in again.out.splitlines()[-2]
+    assert [path.parts[-3] for path in (rerun.folder / "base-results.profiles").rglob("rank0.json.gz")] == ["r2-t1"]
+    assert kept == {path: path.read_bytes() for path in trace.parents[1].rglob("*") if path.is_file()}

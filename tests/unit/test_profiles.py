@@ -202,16 +202,17 @@ def test_the_profile_of_an_experiment_is_its_own_or_that_of_the_same_experiment_
     twin = replace(BASE, id=f"{tag}-111111111111", monitors=("torch_profiler",))
     other = replace(twin, id=f"{tag}-222222222222", num_gpus=2)
     results = stored(tmp_path / "results", (BASE, []), (other, []))
-    assert profiled(results, BASE.id) is None and profiled(tmp_path / "gone", BASE.id) is None
+    assert not [*profiled(results, BASE.id), *profiled(tmp_path / "gone", BASE.id)]
     run_of(results, other.id, "r1-t1", 0)
-    assert profiled(results, BASE.id) is None
+    assert not [*profiled(results, BASE.id)]
     stored(tmp_path / "results.profiles", (twin, []))
     last = run_of(tmp_path / "results.profiles", twin.id, "r2-t1", 0, 1)
-    run_of(tmp_path / "results.profiles", twin.id, "r1-t1", 0)
-    assert profiled(results, BASE.id) == last / "profile/rank0.json.gz"
+    first = run_of(tmp_path / "results.profiles", twin.id, "r1-t1", 0)
+    traces = [run / "profile/rank0.json.gz" for run in (last, first)]
+    assert [*profiled(results, BASE.id)] == traces
     own = run_of(results, BASE.id, "r1-t1", 0)
-    assert profiled(results, BASE.id) == own / "profile/rank0.json.gz"
-    assert profiled(results, "../results") is None
+    assert [*profiled(results, BASE.id)] == [own / "profile/rank0.json.gz", *traces]
+    assert not [*profiled(results, "../results")]
 
 
 def test_a_folder_without_a_trace_or_with_several_experiments_is_refused(tmp_path: Path) -> None:

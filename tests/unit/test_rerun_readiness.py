@@ -8,12 +8,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.claimed_runs import claimed, of_the_dead
 from factories.results import BASE, ended, failed, stored
 from hypothesis import given
 from hypothesis import strategies as st
+from test_profiles import step, written
 
 from orchestrator.campaign.loop import Event, EventKind
 from orchestrator.compare.comparison import Comparison, Entry, Pair, Row, Run, Verdict
@@ -456,13 +458,59 @@ def test_the_sides_of_a_pair_can_be_profiled_by_two_calls(tmp_path: Path) -> Non
     (ready,) = found.contests[0].sides
     profiles.make_folders(rounds.turns(found.contests, seed=0))
     ready.store.add([ready.experiment])
-    trace = ready.store.run_dir(ready.experiment.id, 1, 1) / "profile" / "rank0.json.gz"
-    trace.parent.mkdir(parents=True)
-    trace.write_bytes(b"")
+    written(ready.store.run_dir(ready.experiment.id, 1, 1) / "profile" / "rank0.json.gz", [step(1, 0, 10)])
     later = profiled(elsewhere, new)
     assert len(later.warnings) == 1 and later.is_stuck, "new has its profile, and base cannot run here"
     stuck = profiled(None, new)
     assert stuck.warnings[0].startswith("full: base is not run: its numbers are not from")
+
+
+def profiled_run(side: Ready, *, repeat: int = 1, events: Sequence[object] = (step(1, 0, 10),), **changes: Any) -> Path:
+    """Store the run of a side with its trace, and return the trace. `changes` are those of its record."""
+    root = side.store.root
+    store = side.store if root.exists() else Store.create(root, {})
+    store.add([side.experiment])
+    run_dir = store.run_dir(side.experiment.id, repeat, 1)
+    trace = written(run_dir / "profile" / "rank0.json.gz", [*events])
+    assert write_record(run_dir, replace(ended(side.experiment, repeat, profiled_steps=3), **changes))
+    return trace
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut off"])
+def test_a_trace_that_was_removed_or_damaged_is_made_anew_by_another_run(
+    folder: Path, tmp_path: Path, damage: str
+) -> None:
+    other = stored(tmp_path / "other", (BASE, records()))
+    (contest,) = profiled(folder, other).contests
+    trace, _ = (profiled_run(side) for side in contest.sides)
+    assert profiled(folder, other) == Prepared(contests=(), open=0)
+    if damage == "removed":
+        shutil.rmtree(trace.parent)
+    else:
+        trace.write_bytes(trace.read_bytes()[:-9])
+    (contest,) = profiled(folder, other).contests
+    assert [(side.store.root.name, side.repeats) for side in contest.sides] == [("results.profiles", (2,))]
+    profiled_run(contest.sides[0], repeat=2)
+    assert profiled(folder, other) == Prepared(contests=(), open=0)
+
+
+def test_a_trace_in_the_results_folder_that_is_damaged_is_made_anew_next_to_it(folder: Path, tmp_path: Path) -> None:
+    other = stored(tmp_path / "other", (BASE, records()))
+    (contest,) = profiled(folder, other).contests
+    written(folder / "experiments" / BASE.id / "runs/r1-t1/profile/rank0.json.gz", [])
+    for side in contest.sides:
+        profiled_run(side)
+    assert profiled(folder, other) == Prepared(contests=(), open=0)
+
+
+def test_a_run_that_could_make_no_trace_is_not_repeated(folder: Path, tmp_path: Path) -> None:
+    other = stored(tmp_path / "other", (BASE, records()))
+    (contest,) = profiled(folder, other).contests
+    for side in contest.sides:
+        trace = profiled_run(side, measurements=ended(BASE, 1, profiled_steps=None).measurements)
+        shutil.rmtree(trace.parent)
+    (contest,) = profiled(folder, other).contests
+    assert [side.repeats for side in contest.sides] == [(), ()]
 
 
 def test_a_trainer_without_a_trace_is_said_and_not_run(tmp_path: Path) -> None:
@@ -483,6 +531,7 @@ def test_halves_of_one_campaign_are_not_profiled(folder: Path) -> None:
     [
         (failed(BASE, 1), "the run is failed: "),
         (ended(BASE, 1), "the run was not profiled"),
+        (ended(BASE, 1, profiled_steps=3), "the trace was removed"),
         (None, "the run has not ended"),
     ],
 )

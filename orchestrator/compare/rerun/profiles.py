@@ -1,8 +1,8 @@
 """Profile the changed pairs of a comparison (`tunebench rerun --from comparison.json --profile`).
 
 Each side runs once more, as in its own results folder, but with the monitor `torch_profiler`. The run is stored in a folder next to
-the results folder, so it is never compared. A side that has a profile already gets no run. So the two sides of a pair can be
-profiled by two calls, each in the environment of one side.
+the results folder, so it is never compared. A side that has a profile already gets no run, unless its trace was removed or damaged.
+So the two sides of a pair can be profiled by two calls, each in the environment of one side.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from orchestrator import trainers
-from orchestrator.compare.comparison import Comparison, Entry
+from orchestrator.compare.comparison import Comparison, Entry, Run
 from orchestrator.compare.rerun.contests import Prepared, of_experiments
 from orchestrator.compare.rerun.readiness import (
     Here,
@@ -24,13 +24,14 @@ from orchestrator.compare.rerun.readiness import (
 )
 from orchestrator.compare.rerun.rounds import Contest, Turn
 from orchestrator.compare.rerun.undecided import Undecided, changed
-from orchestrator.compare.sides.profiles import of_sides, trace
+from orchestrator.compare.sides.profiles import has_profile, of_sides
 from orchestrator.executors.slurm.site import Site
 from orchestrator.files.printable_text import counted, shell_word
 from orchestrator.monitors import perturbing
 from orchestrator.plan.identity.experiment_id import Digester
 from orchestrator.records import Status
 from orchestrator.report.profile.places import next_to, profiled
+from orchestrator.results.contents import StoredRun
 from orchestrator.results.folder import is_ours
 from orchestrator.results.store import Store
 
@@ -43,26 +44,27 @@ def prepare(
     """Check every changed pair that has not yet two profiles, and its folders. Nothing is run or written."""
     contests: list[Contest] = []
     warnings: list[str] = []
-    pairs = [pair for pair in of_experiments(changed(comparison)) if not _has_both(pair)]
-    for pair in pairs:
+    open_pairs = 0
+    for pair in of_experiments(changed(comparison)):
         if pair.is_same_experiment:
             warnings.append(f"{pair.label:.200}: not profiled: both sides are the same experiment")
+            open_pairs += 1
             continue
-        sides = {name: _side(entry, ignore, here, site) for name, entry in _sides(pair) if trace(entry) is None}
+        lacking = [(name, entry) for name, entry in _sides(pair) if not has_profile(entry)]
+        if not lacking:
+            continue
+        open_pairs += 1
+        sides = {name: _side(entry, ignore, here, site) for name, entry in lacking}
         refused = {name: side.why for name, side in sides.items() if isinstance(side, Refused)}
         warnings += [f"{pair.label:.200}: {name} is not run: {why}" for name, why in refused.items()]
         ready = tuple(side for side in sides.values() if isinstance(side, Ready))
         contests.append(Contest(label=pair.label, sides=ready))
-    return Prepared(contests=tuple(contests), open=len(pairs), warnings=tuple(warnings))
+    return Prepared(contests=tuple(contests), open=open_pairs, warnings=tuple(warnings))
 
 
 def _sides(pair: Undecided) -> Iterator[tuple[str, Entry]]:
     yield "base", pair.base
     yield "new", pair.new
-
-
-def _has_both(pair: Undecided) -> bool:
-    return not pair.is_same_experiment and None not in (trace(pair.base), trace(pair.new))
 
 
 def _side(entry: Entry, ignore: Collection[str], here: Here, site: Site | None) -> Ready | Refused:
@@ -78,9 +80,17 @@ def _side(entry: Entry, ignore: Collection[str], here: Here, site: Site | None) 
     digest = Digester(perturbing(monitors)).digest(experiment)
     experiment = replace(experiment, id=f"{known.id.rpartition('-')[0]}-{digest}")
     store = Store(next_to(ready.store.root))
-    repeats = due_repeats(store, experiment, store.runs(experiment.id), runs=1, known={})
+    stored = store.runs(experiment.id)
+    # The trace of such a run was removed or damaged since, so another run replaces it.
+    lost = {run.job.repeat: Run(repeat=run.job.repeat, numbers={}) for run in stored if _made_a_trace(run)}
+    repeats = due_repeats(store, experiment, stored, runs=1, known=lost)
     experiment = with_repeats(experiment, max(repeats, default=0))
     return replace(ready, store=store, experiment=experiment, repeats=repeats)
+
+
+def _made_a_trace(run: StoredRun) -> bool:
+    numbers = run.record.measurements if run.record else ()
+    return any(number.name == NUMBER and number.value is not None for number in numbers)
 
 
 def make_folders(order: Sequence[Turn]) -> None:
@@ -105,9 +115,9 @@ def findings(comparison: Comparison, prepared: Prepared) -> Iterator[str]:
     for pair in of_experiments(changed(comparison)):
         if found := of_sides(pair.base, pair.new, most=1):
             yield f"{pair.label}: {found.sentence}"
-            yield f"  tunebench profile {' '.join(shell_word(str(one.parents[3])) for one in found.traces)}"
+            yield f"  tunebench profile {' '.join(shell_word(str(trace.parents[1])) for trace in found.traces)}"
         for side in ready.get(pair.label, ()):
-            if not profiled(side.store.root, side.experiment.id):
+            if not any(profiled(side.store.root, side.experiment.id)):
                 yield f"{pair.label}: {side.experiment.id} has no trace: {_why_not(side)}"
 
 
@@ -118,5 +128,7 @@ def _why_not(side: Ready) -> str:
         return "the run has not ended"
     if record.status is not Status.OK:
         return f"the run is {record.status}: {record.cause or record.kind}"
+    if _made_a_trace(runs[-1]):
+        return "the trace was removed"
     missing = [number.why_missing for number in record.measurements if number.name == NUMBER]
-    return missing[0] or "the trace was removed" if missing else "the run was not profiled"
+    return missing[0] if missing else "the run was not profiled"

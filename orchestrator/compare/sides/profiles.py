@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from orchestrator.compare.comparison import Comparison, Entry, Verdict
 from orchestrator.errors import SelectionError
 from orchestrator.report.profile.places import profiled
-from orchestrator.report.profile.trace import read
+from orchestrator.report.profile.trace import Profile, read
 from orchestrator.report.profile.view import Difference, difference
 
 CHANGED = (Verdict.IMPROVED, Verdict.REGRESSED)
@@ -33,16 +34,36 @@ def of(comparison: Comparison, *, most: int) -> dict[str, Profiles]:
 
 def of_sides(base: Entry, new: Entry, *, most: int) -> Profiles | None:
     """Return the profiles of two entries. Return None if one of them has no trace, or if both have the same."""
-    one, other = trace(base), trace(new)
-    if one is None or other is None or one == other:
+    one, other = _found(base), _found(new)
+    if one is None or other is None or one.trace == other.trace:
         return None
-    try:
-        found = difference(read(one), read(other), most=most)
-    except SelectionError as error:
-        return Profiles(traces=(one, other), sentence=str(error))
-    return Profiles(traces=(one, other), sentence=found.verdict, difference=found)
+    traces = (one.trace, other.trace)
+    if one.profile is None or other.profile is None:
+        return Profiles(traces=traces, sentence=one.why or other.why)
+    found = difference(one.profile, other.profile, most=most)
+    return Profiles(traces=traces, sentence=found.verdict, difference=found)
 
 
-def trace(entry: Entry) -> Path | None:
-    """Return the trace of an entry's experiment, or None if it has none."""
-    return profiled(Path(entry.folder), entry.id) if entry.folder and entry.id else None
+def has_profile(entry: Entry) -> bool:
+    """Return whether an entry's experiment has a trace that can be read."""
+    found = _found(entry)
+    return found is not None and found.profile is not None
+
+
+class _Found(NamedTuple):
+    """A trace and its profile. The profile is None if the trace cannot be read; then `why` says why."""
+
+    trace: Path
+    profile: Profile | None = None
+    why: str = ""
+
+
+def _found(entry: Entry) -> _Found | None:
+    """Return the first trace of an entry that can be read. If none can be read, return the first one; None: there is none."""
+    first = None
+    for trace in profiled(Path(entry.folder), entry.id) if entry.folder and entry.id else ():
+        try:
+            return _Found(trace, read(trace))
+        except SelectionError as error:
+            first = first or _Found(trace, why=str(error))
+    return first

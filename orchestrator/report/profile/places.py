@@ -40,14 +40,14 @@ def has_profiled_runs(folder: Path) -> bool:
     return requested.current(folder) is None
 
 
-def profiled(results: Path, experiment_id: str) -> Path | None:
-    """Return the trace of rank 0 of an experiment, or of the same experiment with a monitor that profiles. None: there is none.
+def profiled(results: Path, experiment_id: str) -> Iterator[Path]:
+    """Yield the traces of rank 0 of an experiment, then of the same experiment with a monitor that profiles, the last run first.
 
-    It is searched in the results folder, then in the folder next to it.
+    They are searched in the results folder, then in the folder next to it.
     """
     name = experiment_of(experiment_id)
     found = _alike(results, name) if results.is_absolute() and SAFE_ID.fullmatch(name) else ()
-    return next((trace for folder in found for trace in _traces(folder)[::-1] if _rank(trace) == 0), None)
+    return (trace for folder in found for trace in _traces(folder)[::-1] if _rank(trace) == 0)
 
 
 def _alike(results: Path, name: str) -> Iterator[Path]:
