@@ -15,6 +15,7 @@ import pytest
 from factories import campaigns as made_campaigns
 from factories.cases import cases
 from factories.comparisons import LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, paired
+from factories.results import BASE, ended
 from hypothesis import given
 from hypothesis import strategies as st
 from test_compare_view import everything, said
@@ -32,6 +33,7 @@ from orchestrator.compare.view.charts import axes, forest
 from orchestrator.compare.view.page import page
 from orchestrator.measure.intervals import Interval, Ratio
 from orchestrator.measure.metrics import METRICS, show
+from orchestrator.results.store import Store, write_record
 
 REFERENCE = Path(__file__).parents[1] / "golden" / "compat" / "refs" / "a100_80gb.csv"
 SECTIONS = ["verdict", "charts", "table", "together", "environment", "without"]
@@ -444,8 +446,12 @@ def profiled(root: Path, label: str, speed: float, *events: dict[str, Any]) -> A
     """An experiment of a results folder, with a trace if there are events."""
     made = entry(label, {SPEED: [value * speed for value in NOISY], MEMORY: [1000.0] * 5})
     if events:
-        trace = root / "experiments" / str(made.id) / "runs" / "r1-t1" / "profile" / "rank0.json.gz"
-        written(trace, [step(1, 0, 1000), *events])
+        run = replace(BASE, id=str(made.id), monitors=("torch_profiler",))
+        store = Store(root) if root.exists() else Store.create(root, {})
+        store.add([run])
+        run_dir = store.run_dir(run.id, 1, 1)
+        written(run_dir / "profile" / "rank0.json.gz", [step(1, 0, 1000), *events])
+        assert write_record(run_dir, ended(run, 1))
     return replace(made, folder=str(root))
 
 
@@ -480,3 +486,15 @@ def test_a_trace_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     found = compared(paired(*sides))
     (only,) = data_of(page(found, profiles=profiles.of(found, most=10)))["table"]["profiles"]
     assert "the trace cannot be read" in only["sentence"] and only["rows"] == []
+
+
+def test_a_profile_of_another_environment_is_said_with_the_difference(tmp_path: Path) -> None:
+    sides = [profiled(tmp_path / name, "a", speed, *kernels(gemm=1)) for name, speed in (("base", 1), ("new", 0.8))]
+    base, new = (
+        replace(side, environment={"torch": torch}) for side, torch in zip(sides, ("2.0", "2.13.0"), strict=True)
+    )
+    found = profiles.of(compared(paired(replace(base, whole=False), replace(new, whole=False))), most=10)
+    (only,) = page_table.of(compared(paired(base, new)), most=10, profiles=found)["profiles"]
+    assert only["sentence"].startswith(
+        "Profiled in another environment than measured: base (torch: 2.0 → 2.13.0); the "
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories.results import BASE, stored
+from factories.results import BASE, ended, failed, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -195,23 +195,30 @@ def test_the_last_run_of_an_experiment_counts(tmp_path: Path) -> None:
         trace_of(str(tmp_path), results=tmp_path, rank=1)
 
 
-def test_the_profile_of_an_experiment_is_its_own_or_that_of_the_same_experiment_with_the_monitor(
+def traces_of(results: Path) -> list[Path]:
+    return [made.trace for made in profiled(results, BASE.id)]
+
+
+def test_the_profile_of_an_experiment_is_that_of_an_ok_run_of_it_or_of_the_same_experiment_with_the_monitor(
     tmp_path: Path,
 ) -> None:
     tag = BASE.id.rpartition("-")[0]
     twin = replace(BASE, id=f"{tag}-111111111111", monitors=("torch_profiler",))
     other = replace(twin, id=f"{tag}-222222222222", num_gpus=2)
-    results = stored(tmp_path / "results", (BASE, []), (other, []))
+    results = stored(tmp_path / "results", (BASE, [ended(BASE, 1)]), (other, [ended(other, 1)]))
     assert not [*profiled(results, BASE.id), *profiled(tmp_path / "gone", BASE.id)]
     run_of(results, other.id, "r1-t1", 0)
-    assert not [*profiled(results, BASE.id)]
-    stored(tmp_path / "results.profiles", (twin, []))
+    assert not traces_of(results)
+    runs = [ended(twin, 1), ended(twin, 2), failed(twin, 3)]
+    stored(tmp_path / "results.profiles", (twin, runs))
+    run_of(tmp_path / "results.profiles", twin.id, "r4-t1", 0)  # it has no record yet
+    run_of(tmp_path / "results.profiles", twin.id, "r3-t1", 0)
     last = run_of(tmp_path / "results.profiles", twin.id, "r2-t1", 0, 1)
     first = run_of(tmp_path / "results.profiles", twin.id, "r1-t1", 0)
     traces = [run / "profile/rank0.json.gz" for run in (last, first)]
-    assert [*profiled(results, BASE.id)] == traces
+    assert traces_of(results) == traces
     own = run_of(results, BASE.id, "r1-t1", 0)
-    assert [*profiled(results, BASE.id)] == [own / "profile/rank0.json.gz", *traces]
+    assert traces_of(results) == [own / "profile/rank0.json.gz", *traces]
     assert not [*profiled(results, "../results")]
 
 

@@ -24,6 +24,7 @@ from orchestrator.compare.rerun.contests import Prepared, prepare
 from orchestrator.compare.rerun.readiness import OWNER, Ready, Refused, readiness, this_machine
 from orchestrator.compare.rerun.rounds import Contest
 from orchestrator.compare.rerun.undecided import undecided
+from orchestrator.compare.sides import read as read_sides
 from orchestrator.executors import FakeExecutor
 from orchestrator.executors.slurm.site import Site
 from orchestrator.records import Device, Experiment, Job, Reason, Repeats, RunRecord, Status
@@ -426,6 +427,17 @@ def profiled(base: Path | None, new: Path, *, experiment: Experiment = BASE) -> 
     return profiles.prepare(found, here=here)
 
 
+def profiled_run(side: Ready, *, repeat: int = 1, events: Sequence[object] = (step(1, 0, 10),), **changes: Any) -> Path:
+    """Store the run of a side with its trace, and return the trace. `changes` are those of its record."""
+    root = side.store.root
+    store = side.store if root.exists() else Store.create(root, {})
+    store.add([side.experiment])
+    run_dir = store.run_dir(side.experiment.id, repeat, 1)
+    trace = written(run_dir / "profile" / "rank0.json.gz", [*events])
+    assert write_record(run_dir, replace(ended(side.experiment, repeat, profiled_steps=3), **changes))
+    return trace
+
+
 def test_both_sides_of_a_changed_pair_are_profiled_once_beside_their_folders(folder: Path, tmp_path: Path) -> None:
     other = stored(tmp_path / "other", (replace(BASE, repeats=3, monitors=("nvml",)), records()))
     (contest,) = profiled(folder, other).contests
@@ -456,24 +468,11 @@ def test_the_sides_of_a_pair_can_be_profiled_by_two_calls(tmp_path: Path) -> Non
         "full: base is not run: it was measured in another environment (torch was 2.0.0"
     )
     (ready,) = found.contests[0].sides
-    profiles.make_folders(rounds.turns(found.contests, seed=0))
-    ready.store.add([ready.experiment])
-    written(ready.store.run_dir(ready.experiment.id, 1, 1) / "profile" / "rank0.json.gz", [step(1, 0, 10)])
+    profiled_run(ready)
     later = profiled(elsewhere, new)
     assert len(later.warnings) == 1 and later.is_stuck, "new has its profile, and base cannot run here"
     stuck = profiled(None, new)
     assert stuck.warnings[0].startswith("full: base is not run: its numbers are not from")
-
-
-def profiled_run(side: Ready, *, repeat: int = 1, events: Sequence[object] = (step(1, 0, 10),), **changes: Any) -> Path:
-    """Store the run of a side with its trace, and return the trace. `changes` are those of its record."""
-    root = side.store.root
-    store = side.store if root.exists() else Store.create(root, {})
-    store.add([side.experiment])
-    run_dir = store.run_dir(side.experiment.id, repeat, 1)
-    trace = written(run_dir / "profile" / "rank0.json.gz", [*events])
-    assert write_record(run_dir, replace(ended(side.experiment, repeat, profiled_steps=3), **changes))
-    return trace
 
 
 @pytest.mark.parametrize("damage", ["removed", "cut off"])
@@ -501,6 +500,32 @@ def test_a_trace_in_the_results_folder_that_is_damaged_is_made_anew_next_to_it(f
     for side in contest.sides:
         profiled_run(side)
     assert profiled(folder, other) == Prepared(contests=(), open=0)
+
+
+def test_the_trace_of_a_run_that_failed_does_not_count(folder: Path, tmp_path: Path) -> None:
+    other = stored(tmp_path / "other", (BASE, records()))
+    (contest,) = profiled(folder, other).contests
+    profiled_run(contest.sides[0])
+    profiled_run(contest.sides[1], status=Status.FAILED, cause="it failed in mid training")
+    (again,) = profiled(folder, other).contests
+    assert [(side.store.root.name, side.repeats) for side in again.sides] == [("other.profiles", (2,))]
+
+
+def test_a_profile_of_another_environment_is_said_with_its_differences(folder: Path, tmp_path: Path) -> None:
+    other = stored(tmp_path / "other", (BASE, records()))
+    entries = [read_sides.read([place]).entries[0] for place in (folder, other)]
+    found = comparison([Pair(label="full", base=entries[0], new=entries[1])], [row(Verdict.REGRESSED)])
+    base, new = profiles.prepare(found, here=here).contests[0].sides
+    profiled_run(base)
+    trace = profiled_run(new)
+    same, _ = profiles.findings(found, profiles.prepare(found, here=here))
+    record = json.loads((trace.parents[1] / "record.json").read_text())
+    record["provenance"] |= {"packages": {"torch": "1.13.0"}, "host": {"name": "old"}, "driver": {"driver": "1"}}
+    (trace.parents[1] / "record.json").write_text(json.dumps(record))
+    warning, *others = profiles.findings(found, profiles.prepare(found, here=here))
+    assert others[0] == same
+    assert warning.startswith("full: Profiled in another environment than measured: new (driver: ")
+    assert "torch: 2.13.0 → 1.13.0" in warning and warning.endswith("; to profile again, remove the trace.")
 
 
 def test_a_run_that_could_make_no_trace_is_not_repeated(folder: Path, tmp_path: Path) -> None:
@@ -551,7 +576,7 @@ def test_a_side_without_a_trace_has_its_reason(
             assert write_record(run_dir, replace(record, experiment_id=side.experiment.id))
     said = list(profiles.findings(found, prepared))
     name = prepared.contests[0].sides[0].experiment.id
-    assert len(said) == 2 and all(line.startswith(f"full: {name} has no trace: {why}") for line in said)
+    assert len(said) == 2 and all(line.startswith(f"full: {name} has no profile: {why}") for line in said)
 
 
 # The order.

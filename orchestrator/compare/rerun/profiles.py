@@ -25,6 +25,7 @@ from orchestrator.compare.rerun.readiness import (
 from orchestrator.compare.rerun.rounds import Contest, Turn
 from orchestrator.compare.rerun.undecided import Undecided, changed
 from orchestrator.compare.sides.profiles import has_profile, of_sides
+from orchestrator.compare.view import wording
 from orchestrator.executors.slurm.site import Site
 from orchestrator.files.printable_text import counted, shell_word
 from orchestrator.monitors import perturbing
@@ -110,15 +111,17 @@ def lines(prepared: Prepared, order: Sequence[Turn]) -> Iterator[str]:
 
 
 def findings(comparison: Comparison, prepared: Prepared) -> Iterator[str]:
-    """Yield for each changed pair what changed the most, and the command that shows the whole; or why a side has no trace."""
+    """Yield for each changed pair what changed the most, and the command that shows the whole; or why a side has no profile."""
     ready = {contest.label: contest.sides for contest in prepared.contests}
     for pair in of_experiments(changed(comparison)):
         if found := of_sides(pair.base, pair.new, most=1):
+            if warning := wording.elsewhere(found):
+                yield f"{pair.label}: {warning}"
             yield f"{pair.label}: {found.sentence}"
             yield f"  tunebench profile {' '.join(shell_word(str(trace.parents[1])) for trace in found.traces)}"
         for side in ready.get(pair.label, ()):
             if not any(profiled(side.store.root, side.experiment.id)):
-                yield f"{pair.label}: {side.experiment.id} has no trace: {_why_not(side)}"
+                yield f"{pair.label}: {side.experiment.id} has no profile: {_why_not(side)}"
 
 
 def _why_not(side: Ready) -> str:

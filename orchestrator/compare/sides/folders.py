@@ -66,6 +66,12 @@ def read(place: Path) -> Place:
     return Place(name=str(place), groups=groups, warnings=warnings, screens=screens)
 
 
+def row_of(experiment: Experiment, job: Job, record: RunRecord) -> Row | None:
+    """Return the row of a run that ended, as `read` makes it; None if its record is not plausible."""
+    row = foreign_rows.run_row(experiment, job, record, [])
+    return None if row is None else _with_more(row, record, experiment)
+
+
 def _of_reference(place: Path) -> Path | None:
     return None if (place / SUITE_FILE).exists() else reference_folder.find(place)
 

@@ -166,7 +166,7 @@ def _profile(profiles: Profiles) -> dict[str, Any]:
     """Return the difference of two profiles and the links to their traces, in the form that the script shows."""
     found, traces = profiles.difference, zip(("base", "new"), profiles.traces, strict=True)
     return {
-        "sentence": one_line(profiles.sentence, width=2 * REMARK),
+        "sentence": one_line(" ".join([wording.elsewhere(profiles), profiles.sentence]).strip(), width=2 * REMARK),
         "columns": COLUMNS,
         "rows": [[one_line(cell) for cell in row] for row in found.rows] if found else [],
         "more": found.changed - len(found.rows) if found else 0,

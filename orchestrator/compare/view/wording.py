@@ -12,6 +12,7 @@ from orchestrator.compare import gate
 from orchestrator.compare.comparison import Comparison, Difference, FirstRuns, Fleet, Pair, Row, Verdict
 from orchestrator.compare.gate import DEFAULT, Cause
 from orchestrator.compare.sides.incomparable import failed_newly, unknown_newly
+from orchestrator.compare.sides.profiles import Profiles
 from orchestrator.files.printable_text import counted as number_of
 from orchestrator.files.printable_text import one_line, printable
 from orchestrator.measure.intervals import Ratio
@@ -23,6 +24,8 @@ WORST_FIRST = (
 )
 # The most characters that are shown of one value of an environment or an argument.
 LONGEST = 80
+# The most differences that are shown between the environments of a profile and of its side.
+_MOST_ELSEWHERE = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,6 +202,18 @@ def difference_cells(differing: Difference) -> tuple[str, ...]:
     """Return a difference as three cells: name, base, new."""
     cells = (differing.name, differing.base, differing.new)
     return tuple(one_line(DASH if value is None else value, longest=LONGEST) for value in cells)
+
+
+def elsewhere(profiles: Profiles) -> str:
+    """Return a sentence about profiles that were made in another environment than the runs of their side; empty if none was."""
+    sides = []
+    for side, differences in profiles.elsewhere.items():
+        texts = [difference(differing) for differing in differences[:_MOST_ELSEWHERE]]
+        more = len(differences) - len(texts)
+        sides.append(f"{side} ({'; '.join([*texts, *([f'and {more} more'] if more else [])])})")
+    which = ", ".join(sides)
+    cure = "the change may come from this; to profile again, remove the trace"
+    return f"Profiled in another environment than measured: {which}; {cure}." if sides else ""
 
 
 def environment(comparison: Comparison) -> list[tuple[Difference, str]]:

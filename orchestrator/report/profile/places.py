@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.files.reading import resolved
+from orchestrator.records import Experiment, Job, RunRecord, Status
 from orchestrator.records.experiment import SAFE_ID, experiment_of
 from orchestrator.results import requested
 from orchestrator.results.experiment_file import measure_alike
@@ -40,32 +41,47 @@ def has_profiled_runs(folder: Path) -> bool:
     return requested.current(folder) is None
 
 
-def profiled(results: Path, experiment_id: str) -> Iterator[Path]:
-    """Yield the traces of rank 0 of an experiment, then of the same experiment with a monitor that profiles, the last run first.
+class Profiled(NamedTuple):
+    """A trace of rank 0, and the run that made it."""
 
-    They are searched in the results folder, then in the folder next to it.
+    trace: Path
+    experiment: Experiment
+    job: Job
+    record: RunRecord
+
+
+def profiled(results: Path, experiment_id: str) -> Iterator[Profiled]:
+    """Yield the traces of an experiment, then of the same experiment with a monitor that profiles, the last run first.
+
+    They are searched in the results folder, then in the folder next to it. Only runs that ended ok count.
     """
     name = experiment_of(experiment_id)
-    found = _alike(results, name) if results.is_absolute() and SAFE_ID.fullmatch(name) else ()
-    return (trace for folder in found for trace in _traces(folder)[::-1] if _rank(trace) == 0)
+    for store, experiment in _alike(results, name) if results.is_absolute() and SAFE_ID.fullmatch(name) else ():
+        for run in store.runs(experiment.id)[::-1]:
+            if run.record is None or run.record.status is not Status.OK:
+                continue
+            for trace in _traces(run.job.run_dir):
+                if _rank(trace) == 0:
+                    yield Profiled(trace, experiment, run.job, run.record)
 
 
-def _alike(results: Path, name: str) -> Iterator[Path]:
-    """Yield the folder of an experiment, then those of experiments that differ from it only in their monitors."""
-    own = results / "experiments" / name
-    yield own
+def _alike(results: Path, name: str) -> Iterator[tuple[Store, Experiment]]:
+    """Yield an experiment and its store, then the experiments that differ from it only in their monitors."""
+    own = Store(results)
     try:
-        experiment = Store(results).experiment(name)
+        experiment = own.experiment(name)
     except ResultsError:
         return
-    for root in (results, next_to(results)):
-        for folder in sorted(root.glob(f"experiments/{name.rpartition('-')[0]}-*/runs/")):
+    yield own, experiment
+    for store in (own, Store(next_to(results))):
+        for folder in sorted(store.root.glob(f"experiments/{name.rpartition('-')[0]}-*/runs/")):
             try:
-                other = Store(root).experiment(folder.parent.name)
+                other = store.experiment(folder.parent.name)
             except ResultsError:
                 continue
-            if folder.parent != own and measure_alike(replace(other, id=name), experiment):
-                yield folder.parent
+            is_itself = store is own and other.id == name
+            if not is_itself and measure_alike(replace(other, id=name), experiment):
+                yield store, other
 
 
 class Kind(NamedTuple):
