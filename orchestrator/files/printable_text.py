@@ -59,6 +59,11 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def rounded(number: float, digits: int) -> str:
+    """Return a number with this many significant digits, or a larger one as a whole number, never as `1e+03`."""
+    return f"{number:,.0f}" if abs(number) >= 10**digits - 0.5 else f"{number:.{digits}g}"
+
+
 def joined_lines(text: str) -> str:
     """Return a text of several lines as one line. A second line would end a comment or a table's cell."""
     return printable(" ".join(text.splitlines()))

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import ConfigError, OrchestratorError, PreparationError, ResultsError, SelectionError
-from orchestrator.files.printable_text import is_printable, is_utf8, with_bytes
+from orchestrator.files.printable_text import is_printable, is_utf8, rounded, with_bytes
 from orchestrator.files.redaction import MASK, redact
 from orchestrator.plan.config import load_suite
 from orchestrator.plan.data import data_path
@@ -125,3 +125,10 @@ def test_the_command_says_it_and_exits_with_2(words: tuple[str | bytes, ...], tm
     assert ended.returncode == 2, ended.stderr
     assert ended.stderr.startswith(f"error: {rest[-2]} ".encode()) and b"\\xff is not UTF-8" in ended.stderr
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(0.01234, "0.0123"), (999.4, "999"), (999.6, "1,000"), (-12345.6, "-12,346"), (0.0, "0")]
+)
+def test_a_rounded_number_has_no_exponent(number: float, shown: str) -> None:
+    assert rounded(number, 3) == shown

@@ -26,6 +26,7 @@ from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.measure.metrics import METRICS, Show
 from orchestrator.records import Caveat, CaveatKind, DataSpec, Device, Environment, Framework, Reason, RunRecord
+from orchestrator.records.experiment import CustomCommand, Measure, MetricSource, StepSource
 from orchestrator.report import tables
 from orchestrator.results.table.load import load
 from orchestrator.results.table.sources import csv_file
@@ -256,6 +257,26 @@ def test_each_package_that_differs_between_software_environments_is_told(tmp_pat
     assert told(old, new) == [("torch", "2.13.0", "2.14.1"), ("more", None, "0.1"), ("rich", "13.9", "14.0")]
     other_files = side("files", "3", rich="13.9", torch="2.13.0", same="1")
     assert told(old, other_files) == [("environment_lock", "1", "3")]
+
+
+def test_another_command_and_other_rules_of_measuring_are_told(tmp_path: Path) -> None:
+    """They are neither arguments nor files, so nothing else would tell why the numbers differ."""
+    metric = {"tokens_per_s": MetricSource(key="speed")}
+    custom = CustomCommand(command=("{python}", "t.py", "--kind", "a"), metrics=metric, folder="/here")
+    one = replace(BASE, custom=custom, measure=Measure(discard_steps=2), script=None)
+    other = replace(
+        one,
+        custom=replace(custom, command=("{python}", "t.py", "--kind", "d"), folder="/there"),
+        measure=Measure(discard_steps=31, at_most_steps=25),
+        steps=StepSource.CALLS,
+    )
+    sides = [read([stored(tmp_path / name, (cell, [ended(cell, 1)]))]) for name, cell in (("a", one), ("b", other))]
+    assert [(found.name, found.base, found.new) for found in pair(*sides)[0].environment] == [
+        ("custom.command", "{python} t.py --kind a", "{python} t.py --kind d"),
+        ("measure.at_most_steps", None, 25),
+        ("measure.discard_steps", 2, 31),
+        ("steps", None, "tunebench.steps"),
+    ]
 
 
 def test_sides_without_a_common_software_environment_are_told_how_to_be_compared(tmp_path: Path) -> None:

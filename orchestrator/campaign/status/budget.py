@@ -17,7 +17,7 @@ from orchestrator.campaign.status.expected_use import expected_s, gpus_of
 from orchestrator.campaign.status.experiment import took
 from orchestrator.campaign.status.time_left import Expectation, Took
 from orchestrator.errors import SelectionError
-from orchestrator.files.printable_text import counted
+from orchestrator.files.printable_text import counted, rounded
 from orchestrator.machine.provenance import Machine
 from orchestrator.measure.metrics import Show
 from orchestrator.measure.metrics.shown import text
@@ -49,7 +49,7 @@ class Budget:
         return self.amount if self.unit == GPU_HOURS else math.inf
 
     def shown(self, used: float) -> str:
-        return f"{used:.3g}{self.unit}"
+        return f"{rounded(used, 3)}{self.unit}"
 
     def refuse_without_gpus(self, experiments: Iterable[Experiment], price: Price | None) -> None:
         """Raise SelectionError if the budget limits only runs on GPUs, and no experiment uses a GPU."""

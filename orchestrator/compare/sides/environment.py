@@ -21,11 +21,12 @@ two results folders.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from orchestrator.compare.comparison import Difference, Entry
 from orchestrator.monitors import perturbing
-from orchestrator.records import DataSpec
+from orchestrator.records import DataSpec, Experiment
 from orchestrator.results.table.rows import PACKAGES, Value, cell
 
 Cells = Mapping[str, Value]
@@ -64,6 +65,9 @@ _NAMES = {
 
 WORKERS = "provenance_worker_versions_"
 _SOURCES, CONTENT, _PACKAGE = "provenance_sources_", "content of ", "provenance_package_"
+# Keys of the scenario file that decide what runs and how it is measured. Their parts are facts, such as `measure.discard_steps`.
+_KEYS, _KEY = ("custom", "script", "measure", "steps"), "provenance_key_"
+_OF_PLACES = {"folder", "files", "script", "module"}  # the names of scripts are in the keys of entries
 _OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
 _OF_THE_GPUS = (GPU, "gpu_power_limit_w", "gpu_sm_clock_max_mhz")
 
@@ -81,6 +85,8 @@ def of_cells(cells: Cells) -> dict[str, Value]:
             facts.setdefault(source.removeprefix(_PACKAGE), value)
         elif source.startswith(_SOURCES):
             facts[f"{CONTENT}{source.removeprefix(_SOURCES)}"] = value
+        elif source.startswith(_KEY):
+            facts[source.removeprefix(_KEY)] = value
     return {name: value for name, value in facts.items() if value != ""}
 
 
@@ -109,6 +115,26 @@ def data_cells(data: DataSpec | None) -> dict[str, Value]:
 def source_cells(sources: Mapping[str, str]) -> dict[str, Value]:
     """Return the digests of a command's files as cells. With the prefix `sha256:`, no digest is read as a number."""
     return {f"{_SOURCES}{name}": f"sha256:{digest}" for name, digest in sources.items()}
+
+
+def key_cells(experiment: Experiment) -> dict[str, Value]:
+    """Return as cells the commands and the rules of measuring that the scenario file asks for."""
+    cells: dict[str, Value] = {}
+    for key in _KEYS:
+        asked: Any = getattr(experiment, key)
+        parts = asdict(asked) if is_dataclass(asked) and not isinstance(asked, type) else {"": asked}
+        metrics = parts.pop("metrics", {})
+        parts |= {
+            f"metrics.{name}": " ".join(f"{of} {one}" for of, one in source.items() if one)
+            for name, source in metrics.items()
+        }
+        named = {f"{key}.{name}".rstrip("."): part for name, part in parts.items() if name not in _OF_PLACES}
+        cells |= {
+            f"{_KEY}{name}": " ".join(part) if isinstance(part, tuple) else cell(part)
+            for name, part in named.items()
+            if part not in (None, ())
+        }
+    return cells
 
 
 def package_cells(packages: object) -> dict[str, Value]:
@@ -158,12 +184,17 @@ def differences(base: Entry, new: Entry) -> tuple[Difference, ...]:
 
 
 def _is_version(name: str) -> bool:
-    return name in PACKAGES or not (name in _NAMES.values() or name.startswith(CONTENT))
+    return name in PACKAGES or not (name in _NAMES.values() or _is_of_the_user(name))
+
+
+def _is_of_the_user(name: str) -> bool:
+    """Return whether a fact is the content of a file, or a key of the scenario file."""
+    return name.startswith(CONTENT) or name.partition(".")[0] in _KEYS
 
 
 def _rank(name: str) -> float:
     """Return the place of a name in a list. First are names that may forbid a comparison, then the user's files, then versions."""
-    return len(DISQUALIFYING) - 0.5 if name.startswith(CONTENT) else _ORDER.get(name, len(_ORDER))
+    return len(DISQUALIFYING) - 0.5 if _is_of_the_user(name) else _ORDER.get(name, len(_ORDER))
 
 
 def disqualifying(base: Entry, new: Entry, differences: Iterable[Difference]) -> tuple[str, ...]:

@@ -107,6 +107,7 @@ def _with_more(row: Row, record: RunRecord, experiment: Experiment) -> Row:
         **environment.package_cells(record.provenance.get("packages") if experiment.environment else None),
         **environment.data_cells(experiment.data),
         **environment.source_cells(experiment.sources),
+        **environment.key_cells(experiment),
     }
     return replace(
         _with_hidden(row, experiment),

@@ -127,7 +127,7 @@ def _state(place: Place, is_built: bool) -> State:
 
 
 def _places() -> list[Place]:
-    """Return the places of environments. A folder that only looks like one, such as one named by a commit, has no lock, log or record."""
+    """Return the places of environments. Another folder, such as one that is named by a commit, has no lock, log or record."""
     folder = environments_folder()
     try:
         digests = {path.stem for path in folder.iterdir() if IS_DIGEST.fullmatch(path.stem)}

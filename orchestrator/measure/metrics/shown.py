@@ -32,9 +32,9 @@ def _magnitude(value: float) -> str:
 
 
 def _seconds(value: float) -> str:
-    if 0 < value < 0.001:
+    if 0 < value < 0.0009995:  # what is less than 1 ms with three digits
         return f"{value * 1e6:.3g} µs"
-    if value < 1:
+    if value < 0.9995:
         return f"{value * 1000:.3g} ms"
     if value < 120:
         return f"{value:.3g} s" if value < 100 else f"{value:.0f} s"
@@ -44,7 +44,7 @@ def _seconds(value: float) -> str:
 
 
 def _joules(value: float) -> str:
-    return f"{value * 1000:.3g} mJ" if abs(value) < 1 else f"{value:.4g} J"
+    return f"{value * 1000:.3g} mJ" if abs(value) < 0.9995 else f"{value:.4g} J"
 
 
 def _bytes(value: float) -> str:

@@ -11,7 +11,7 @@ from orchestrator.executors.slurm.executor import RUN_ARRAY
 from orchestrator.executors.slurm.script import batch_script, slurm_time
 from orchestrator.executors.slurm.shapes import Element, Shape, common_limit, elements, work_of
 from orchestrator.executors.slurm.site import Site
-from orchestrator.files.printable_text import counted
+from orchestrator.files.printable_text import counted, rounded
 from orchestrator.files.redaction import redactor
 from orchestrator.plan.view.as_commands import RUN_DIR
 from orchestrator.records import Device, Experiment, Job
@@ -111,4 +111,6 @@ def _gpu_hours(shape: Shape, chosen: Sequence[Element], site: Site) -> str:
     )
     hours = seconds * shape.num_gpus / 3600
     cost = site.price and site.price.of_time(seconds, gpus=shape.num_gpus, nodes=shape.num_nodes)
-    return f", {word} {hours:.3g} GPU-hours" + (f", which cost {site.price.shown(cost)}" if site.price and cost else "")
+    return f", {word} {rounded(hours, 3)} GPU-hours" + (
+        f", which cost {site.price.shown(cost)}" if site.price and cost else ""
+    )

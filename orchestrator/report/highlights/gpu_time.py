@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.files.printable_text import rounded
 from orchestrator.records import Device
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known
 from orchestrator.report.highlights.wording import percent
@@ -32,7 +33,7 @@ def gpu_time(known: Known) -> Iterator[Highlight]:
     if share >= LEAST:
         text = (
             f"{percent(share)} of the GPU time measured nothing: start-up, loading and warm-up took "
-            f"{wall_hours - steady_hours:.2g} of {wall_hours:.2g} GPU-hours"
+            f"{rounded(wall_hours - steady_hours, 2)} of {rounded(wall_hours, 2)} GPU-hours"
             f"{' of runs with a steady state' if left_out else ''}; runs with more steps measure more"
         )
         yield known.sentence(HighlightKind.GAIN, text, [])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.files.printable_text import counted
+from orchestrator.files.printable_text import counted, rounded
 from orchestrator.files.redaction import redact, redact_words
 from orchestrator.measure.metrics import Show, show
 from orchestrator.measure.metrics import shown as forms
@@ -111,7 +111,7 @@ def _times(runs: pd.DataFrame) -> Iterator[Tile]:
     yield Tile(value=forms.text(end - begin, Show.SECONDS), label="from first to last run", note="including pauses")
     for device, word in (("cuda", "GPU-hours"), ("cpu", "process-hours on CPUs")):
         if hours[device]:
-            yield Tile(value=f"{hours[device]:,.3g}", label=word, note="wall time × processes")
+            yield Tile(value=rounded(hours[device], 3), label=word, note="wall time × processes")
 
 
 def _moment(value: Value) -> float | None:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.files.printable_text import counted, one_line
+from orchestrator.files.printable_text import counted, one_line, rounded
 from orchestrator.measure.metrics import DASH, Show
 from orchestrator.measure.metrics.shown import text
 from orchestrator.report.profile.difference import Change, changes
@@ -39,7 +39,7 @@ def of_one(profile: Profile, *, title: str) -> RenderableType:
     rows = sorted(profile.operations.items(), key=lambda item: item[1].seconds, reverse=True)
     for name, operation in rows[:MOST_ROWS]:
         share = f"{operation.seconds / profile.step_s:.1%}" if profile.step_s else DASH
-        table.add_row(Text(_name(name)), _time(operation.seconds), share, f"{operation.calls:,.4g}")
+        table.add_row(Text(_name(name)), _time(operation.seconds), share, rounded(operation.calls, 4))
     parts: list[RenderableType] = [_path(title, style="bold"), Text(_summary(profile)), Text(""), table]
     return Group(*parts, *_rest(len(rows), "operations"))
 
@@ -70,7 +70,7 @@ def difference(base: Profile, new: Profile, *, most: int = MOST_ROWS) -> Differe
 
 
 def _row(change: Change) -> tuple[str, ...]:
-    calls = [f"{side.calls:,.4g}" for side in (change.base, change.new)]
+    calls = [rounded(side.calls, 4) for side in (change.base, change.new)]
     return (
         _name(change.name),
         *(_time(side.seconds) if side.calls else DASH for side in (change.base, change.new)),
