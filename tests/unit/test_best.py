@@ -53,6 +53,15 @@ def test_without_a_clear_difference_both_are_named() -> None:
     assert "is x or baseline (no clear difference, 1.00" in text
 
 
+def test_experiments_that_no_column_tells_apart_are_named_by_their_ids() -> None:
+    """As with two values of a variable in `env:`, or another script: both names were `no framework`."""
+    first, second = (
+        Made(framework=None, sources={"train.py": digest}, runs=speeds(*numbers))
+        for digest, numbers in (("11aa11", ONE), ("22bb22", TWO))
+    )
+    assert said(first, second) == ["llama-1b: the fastest experiment that ended ok is experiment 22bb22, 180 tokens/s"]
+
+
 def test_what_did_not_fit_or_is_in_doubt_is_counted() -> None:
     doubt = (Caveat(kind=CaveatKind.NOT_LEVEL, detail="it swings"),)
     cells = [

@@ -6,6 +6,7 @@ length.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ _MODEL, _GPUS = "model_name_or_path", "num_gpus"
 _NAMED = (FRAMEWORK, _MODEL, _GPUS, "num_nodes", "device")
 _OPERATOR, _IMPLEMENTATION = "operator", "implementation"
 _ALSO = ("results", "scenario", "trainer", "python", "data")
+# The characters of an id that tell experiments apart whose columns are equal.
+_ID, _DIGEST = "id", 6
 # A choice like a framework configuration, so it is part of the name of a configuration.
 _SOFTWARE = "environment"
 
@@ -81,7 +84,7 @@ class Names:
         processes = "" if _GPUS in axis else self.processes(row)
         where = f" {preposition} ".join(filter(None, (model, processes))) or str(self._scenario[row])
         is_told = FRAMEWORK not in axis and len(set(self._framework)) > 1
-        return ", ".join([where, *([self.framework(row)] if is_told else []), *self._rest(row, axis)])
+        return ", ".join([where, *([self.framework(row)] if is_told else []), *self._rest(row, (*axis, _ID))])
 
     def sides(self, new: int, base: int, axis: Sequence[str]) -> tuple[str, str]:
         """Return the names of the two sides, such as `optim adamw` and `sgd`.
@@ -167,6 +170,11 @@ def _distinguishing(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
     if _OPERATOR in frame and named not in chosen:
         chosen[named] = column(frame, named)
     own = [table.framework_arguments.get(str(key[0]), frozenset()) for key in keys]
+    full = [(*key, *(values[row] for values in chosen.values())) for row, key in enumerate(keys)]
+    if len(set(full)) < len(full):  # they differ in what has no column, such as `env:` or `measure:`
+        counts = Counter(full)
+        ids = [str(one)[-_DIGEST:] for one in column(frame, _ID)]
+        chosen[_ID] = [one if counts[key] > 1 else None for one, key in zip(ids, full, strict=True)]
     return [
         [
             (name, metric(name).label, values[row])
