@@ -19,6 +19,7 @@ from pathlib import Path
 
 from orchestrator.campaign.status.campaign import chosen
 from orchestrator.files.printable_text import printable
+from orchestrator.machine.process_identity import boot_id
 from orchestrator.records import Job, JobState
 from orchestrator.results import claims
 from orchestrator.results.claims import Owner
@@ -136,6 +137,8 @@ def _signal(store: Store, job: Job, deadline: float) -> Answer | int:
             f" runs on {owner.host} (process {owner.pid}) and can be ended only from there; type on {owner.host}: "
             f"{shlex.join(['tunebench', 'cancel', str(store.root), job.experiment_id])}"
         )
+    elif owner.boot_id != boot_id():  # files of the run changed after the boot, or it would be lost
+        text = f" runs on another machine that is named {owner.host}, too (process {owner.pid}); cancel it there"
     elif (original := _other_folder(owner, job.run_dir)) is not None:
         text = f": this folder is a copy; process {owner.pid} works in {original}, so cancel the run there"
     else:

@@ -65,7 +65,8 @@ class Store:
             placed = writing.place_once(root / SUITE_FILE, redact(json.dumps(suite, indent=2, default=str)) + "\n")
             (root / "experiments").mkdir(exist_ok=True)
         except OSError as error:
-            raise ResultsError(f"{root}: no results folder can be made here: {error.strerror}") from error
+            why = "it is a link to nothing; remove the link" if root.is_symlink() else error.strerror
+            raise ResultsError(f"{root}: no results folder can be made here: {why}") from error
         if not placed:
             raise ResultsError(f"{root}: another tunebench has just made this folder; resume it")
         return Store(root)

@@ -183,6 +183,18 @@ def test_a_run_on_another_host_is_refused_with_what_to_type_there(
     assert lives(int(str(content["pid"]))) and not (run_dir / "record.json").exists()
 
 
+def test_a_run_on_another_machine_of_this_name_is_refused_at_once(store: Store) -> None:
+    """It was said to have been asked to end, after a minute, and no process had got a signal."""
+    job = store.job(A.id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test")
+    claims.take_over(job.run_dir)
+    owner = {**owner_of(job.run_dir), "boot_id": "another", "pid": 4711}
+    job.folder.owner.write_text(json.dumps(owner))
+    (answer,) = cancel.cancel(store, [], wait_s=0.5)
+    text = f"{A.id} r1-t1 runs on another machine that is named {owner['host']}, too (process 4711); cancel it there"
+    assert (answer.end, answer.text) == (End.REFUSED, text)
+
+
 def test_the_benchmark_that_claimed_a_run_is_never_signalled(store: Store) -> None:
     """Claimed by this very process, and not taken over yet: were it asked to end, so would this test."""
     job = store.job(A.id, repeat=1, attempt=1)

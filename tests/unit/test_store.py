@@ -55,6 +55,13 @@ def store(tmp_path):
     return Store.create(tmp_path / "results", {})
 
 
+@pytest.mark.parametrize("target", ["nowhere", "link"])
+def test_a_link_to_nothing_is_no_place(tmp_path, target):
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(ResultsError, match="it is a link to nothing; remove the link"):
+        Store.create(tmp_path / "link", {})
+
+
 def test_create_and_resume(root):
     created = Store.create(root, {"argv": ["run", "x.yaml"]}, seed=3)
     suite = Store.resume(root).suite()

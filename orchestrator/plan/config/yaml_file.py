@@ -46,7 +46,7 @@ _MAP, _SEQ, _MERGE, _VALUE, _NULL = (_TAG + word for word in ("map", "seq", "mer
 
 
 class _Loader(_CLoader):  # type: ignore[misc]
-    """PyYAML's loader with a limit for the size of whole numbers."""
+    """PyYAML's loader, with a limit for the size of whole numbers, and with dates as texts."""
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         # The length is checked first, because numbers in base 60 (`1:59:59`) take quadratic time.
@@ -54,8 +54,12 @@ class _Loader(_CLoader):  # type: ignore[misc]
             raise OverflowError
         return int(value)
 
+    def construct_yaml_timestamp(self, node: yaml.ScalarNode) -> str:
+        return str(super().construct_yaml_timestamp(node))
+
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_timestamp)
 
 
 @dataclass(frozen=True, kw_only=True)
