@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import METRICS, Metric
-from orchestrator.records import Caveat, CaveatKind
+from orchestrator.records import Caveat, CaveatKind, Device
 from orchestrator.report.highlights import Highlight, HighlightKind, highlights
 from orchestrator.report.page import chooser, folders, report_page, runs, shell, table_data, texts
 from orchestrator.report.page.charts import bars, chart_data, colours, parts, waterfall
@@ -276,6 +276,15 @@ def test_neighbours_alone_do_not_make_a_cell_grey() -> None:
 def shades_of(table: ResultsTable) -> dict[str, list[float | None]]:
     data = table_data.of(table, {}, folders.Folders(roots={}), detail_bytes=0).data
     return {column["name"]: column["shades"] for column in data["columns"] if "shades" in column}
+
+
+@pytest.mark.parametrize(("device", "label"), [(Device.CPU, "CPU processes"), (Device.CUDA, "GPUs")])
+@pytest.mark.parametrize("counts", [(1, 1), (1, 2)])
+def test_processes_on_cpus_are_not_called_gpus(device: Device, label: str, counts: Sequence[int]) -> None:
+    made = [Made(framework=str(n), num_gpus=one, device=device, runs=speeds(1.0)) for n, one in enumerate(counts)]
+    found = table_data.of(made_table(*made), {}, folders.Folders(roots={}), detail_bytes=0)
+    labels = [*(name for name, _ in found.constant), *(one["label"] for one in found.data["columns"])]
+    assert [name for name in labels if name in ("CPU processes", "GPUs")] == [label]
 
 
 def test_ratios_are_shaded_by_their_value_and_what_is_not_claimed_is_not() -> None:

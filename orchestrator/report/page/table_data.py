@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.measure.metrics import DASH, Direction, Metric, Show, Where, columns, metric
 from orchestrator.measure.metrics import shown as forms
+from orchestrator.records import Device
 from orchestrator.report.page.charts.chart_data import SPEEDS, Key
 from orchestrator.report.page.folders import Folders, command, files, link, log_ends
 from orchestrator.report.page.runs import NUMBERS, Run
@@ -121,7 +122,7 @@ def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders,
     constant = [name for name in for_people(split.constant) if split.constant[name] is not None]
     return TableData(
         data=data,
-        constant=tuple((metric(name).label, shown(name, split.constant[name])) for name in constant),
+        constant=tuple((_label(frame, name), shown(name, split.constant[name])) for name in constant),
         notes=tuple(_notes(len(table.experiments), len(frame), len(filled) - len(names), space.without, folders)),
         calls=has_values(frame, "operator"),
     )
@@ -161,7 +162,7 @@ def _notes(rows: int, height: int, left_out: int, without: int, folders: Folders
 
 def _column(frame: pd.DataFrame, name: str, unclaimed: Collection[int]) -> dict[str, Any]:
     known, values = metric(name), column(frame, name)
-    head = {"name": name, "label": one_line(known.label), "title": one_line(_title(known)), "speed": name in _SPEEDS}
+    head = {"name": name, "label": _label(frame, name), "title": one_line(_title(known)), "speed": name in _SPEEDS}
     if str(frame[name].dtype) in ("Int64", "Float64"):
         numbers = [value if isinstance(value, (int, float)) else None for value in values]
         form = known.show if known.show is not Show.TEXT else Show.NUMBER
@@ -172,6 +173,11 @@ def _column(frame: pd.DataFrame, name: str, unclaimed: Collection[int]) -> dict[
             head["after"] = [*map(_interval, *(column(frame, f"{name}{end}") for end in ("", "_low", "_high")))]
         return head | {"raw": [_number(number) for number in numbers], "shown": texts}
     return head | in_words(None if value is None else shown_word(name, value) for value in values)
+
+
+def _label(frame: pd.DataFrame, name: str) -> str:
+    on_cpu = name == "num_gpus" and {*column(frame, "device")} == {Device.CPU.value}
+    return "CPU processes" if on_cpu else one_line(metric(name).label)
 
 
 def _shades(ratios: Sequence[float | None], better: Direction, unclaimed: Collection[int]) -> list[float | None]:
