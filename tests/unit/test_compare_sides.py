@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from orchestrator.compare.comparison import Entry, Side, Verdict
 from orchestrator.compare.rules import parse
-from orchestrator.compare.sides import pytest_benchmark
+from orchestrator.compare.sides import environment, pytest_benchmark
 from orchestrator.compare.sides.pairing import pair
 from orchestrator.compare.sides.read import halves, read, several
 from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.measure.metrics import METRICS, Show
 from orchestrator.records import Caveat, CaveatKind, DataSpec, Device, Environment, Framework, Reason, RunRecord
-from orchestrator.records.experiment import CustomCommand, Measure, MetricSource, StepSource
+from orchestrator.records.experiment import CustomCommand, Measure, MetricSource, StepSource, Target
 from orchestrator.report import tables
 from orchestrator.results.table.load import load
 from orchestrator.results.table.sources import csv_file
@@ -263,20 +263,35 @@ def test_another_command_and_other_rules_of_measuring_are_told(tmp_path: Path) -
     """They are neither arguments nor files, so nothing else would tell why the numbers differ."""
     metric = {"tokens_per_s": MetricSource(key="speed")}
     custom = CustomCommand(command=("{python}", "t.py", "--kind", "a"), metrics=metric, folder="/here")
-    one = replace(BASE, custom=custom, measure=Measure(discard_steps=2), script=None)
+    launch = {"mixed_precision": "no", "dynamo_config": {"dynamo_backend": "no"}}
+    one = replace(
+        BASE, custom=custom, measure=Measure(discard_steps=2), script=None, accelerate=launch, target=Target(loss=9.5)
+    )
     other = replace(
         one,
         custom=replace(custom, command=("{python}", "t.py", "--kind", "d"), folder="/there"),
         measure=Measure(discard_steps=31, at_most_steps=25),
         steps=StepSource.CALLS,
+        accelerate={"mixed_precision": "bf16", "dynamo_config": {"dynamo_backend": "inductor"}},
+        target=Target(loss=8.0),
     )
     sides = [read([stored(tmp_path / name, (cell, [ended(cell, 1)]))]) for name, cell in (("a", one), ("b", other))]
     assert [(found.name, found.base, found.new) for found in pair(*sides)[0].environment] == [
+        ("accelerate.dynamo_config.dynamo_backend", "no", "inductor"),
+        ("accelerate.mixed_precision", "no", "bf16"),
         ("custom.command", "{python} t.py --kind a", "{python} t.py --kind d"),
         ("measure.at_most_steps", None, 25),
         ("measure.discard_steps", 2, 31),
         ("steps", None, "tunebench.steps"),
+        ("target.loss", 9.5, 8.0),
     ]
+
+
+def test_runs_without_keys_do_not_differ_from_those_with_keys() -> None:
+    """A database has none of the runs that an older Tunebench added to it."""
+    keys = {"custom.command": "x", "host": "a"}
+    assert environment.combined([{"host": "a"}, keys, keys]) == keys
+    assert environment.combined([{"custom.command": "x"}, keys]) == {"custom.command": "x", "host": "?, a"}
 
 
 def test_sides_without_a_common_software_environment_are_told_how_to_be_compared(tmp_path: Path) -> None:

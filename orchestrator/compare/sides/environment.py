@@ -20,7 +20,7 @@ two results folders.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -65,8 +65,8 @@ _NAMES = {
 
 WORKERS = "provenance_worker_versions_"
 _SOURCES, CONTENT, _PACKAGE = "provenance_sources_", "content of ", "provenance_package_"
-# Keys of the scenario file that decide what runs and how it is measured. Their parts are facts, such as `measure.discard_steps`.
-_KEYS, _KEY = ("custom", "script", "measure", "steps"), "provenance_key_"
+# Keys that decide what runs and how it is measured. Their parts are facts, such as `measure.discard_steps`.
+_KEYS, _KEY = ("custom", "script", "accelerate", "measure", "steps", "target"), "provenance_key_"
 _OF_PLACES = {"folder", "files", "script", "module"}  # the names of scripts are in the keys of entries
 _OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
 _OF_THE_GPUS = (GPU, "gpu_power_limit_w", "gpu_sm_clock_max_mhz")
@@ -118,23 +118,18 @@ def source_cells(sources: Mapping[str, str]) -> dict[str, Value]:
 
 
 def key_cells(experiment: Experiment) -> dict[str, Value]:
-    """Return as cells the commands and the rules of measuring that the scenario file asks for."""
-    cells: dict[str, Value] = {}
-    for key in _KEYS:
-        asked: Any = getattr(experiment, key)
-        parts = asdict(asked) if is_dataclass(asked) and not isinstance(asked, type) else {"": asked}
-        metrics = parts.pop("metrics", {})
-        parts |= {
-            f"metrics.{name}": " ".join(f"{of} {one}" for of, one in source.items() if one)
-            for name, source in metrics.items()
-        }
-        named = {f"{key}.{name}".rstrip("."): part for name, part in parts.items() if name not in _OF_PLACES}
-        cells |= {
-            f"{_KEY}{name}": " ".join(part) if isinstance(part, tuple) else cell(part)
-            for name, part in named.items()
-            if part not in (None, ())
-        }
-    return cells
+    """Return as cells the commands, the launcher's settings and the rules of measuring that the scenario file asks for."""
+    return {f"{_KEY}{name}": value for key in _KEYS for name, value in _parts(key, getattr(experiment, key))}
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Value]]:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {part: one for part, one in asdict(value).items() if part not in _OF_PLACES}
+    if isinstance(value, Mapping):
+        for part, one in value.items():
+            yield from _parts(f"{name}.{part}", one)
+    elif value not in (None, ()):
+        yield name, " ".join(map(str, value)) if isinstance(value, (list, tuple)) else cell(value)
 
 
 def package_cells(packages: object) -> dict[str, Value]:
@@ -149,7 +144,11 @@ def combined(environments: Sequence[Cells]) -> dict[str, Value]:
     if all(other == first for other in others):
         return dict(first)
     names = dict.fromkeys(name for facts in environments for name in facts)
-    return {name: _joined([facts.get(name) for facts in environments]) for name in names}
+    # All runs of an experiment have the same keys. A database has none of runs that an older Tunebench added.
+    return {
+        name: _joined([facts.get(name) for facts in environments if name in facts or not _is_key(name)])
+        for name in names
+    }
 
 
 def _joined(values: Iterable[Value]) -> Value:
@@ -188,8 +187,11 @@ def _is_version(name: str) -> bool:
 
 
 def _is_of_the_user(name: str) -> bool:
-    """Return whether a fact is the content of a file, or a key of the scenario file."""
-    return name.startswith(CONTENT) or name.partition(".")[0] in _KEYS
+    return name.startswith(CONTENT) or _is_key(name)
+
+
+def _is_key(name: str) -> bool:
+    return name.partition(".")[0] in _KEYS
 
 
 def _rank(name: str) -> float:
