@@ -20,12 +20,13 @@ from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rul
 from orchestrator.compare.sides import screens
 from orchestrator.compare.sides.cold_runs import Sample, in_order, without_cold_runs
 from orchestrator.compare.sides.incomparable import is_failed, verdict_on_pair
-from orchestrator.compare.sides.keys import OURS, SOFTWARE
+from orchestrator.compare.sides.keys import EFFECTIVE, OURS, SOFTWARE
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import Direction, Judged
+from orchestrator.results.table.baseline import misleading
 
 # Packages that draw the random weights of a `config:` model.
 _DRAW_WEIGHTS = ("torch", "transformers")
@@ -178,6 +179,7 @@ def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[
 def _samples(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Sample]:
     base, new = map(in_order, _runs(pair))
     held = [rule for rule in judged if any(rule.metric in run.numbers for run in (*base, *new))]
+    changed = misleading(one.name.removeprefix(EFFECTIVE) for one in pair.arguments)
     return [
         Sample(
             label=pair.label,
@@ -185,10 +187,14 @@ def _samples(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Sample]:
             base=tuple(run for run in base if rule.metric in run.numbers),
             new=tuple(run for run in new if rule.metric in run.numbers),
             never_steady=len(new) == 1 and new[0].never_steady,
-            unlike=_other_weights(pair) if rule.metric == LOSS else "",
+            unlike=_other_weights(pair) if rule.metric == LOSS else _other_work(changed.get(rule.metric)),
         )
         for rule in (held if rules.metrics else one_headline(held))
     ]
+
+
+def _other_work(argument: str | None) -> str:
+    return f"{argument} differs, which changes the work that it measures" if argument else ""
 
 
 def _other_weights(pair: Pair) -> str:

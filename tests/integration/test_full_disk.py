@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 from campaigns import ROOT, Campaign, tunebench
 
+from orchestrator.errors import ResultsError
 from orchestrator.files import writing
+from orchestrator.plan.config.starter_file import write_starter
 from orchestrator.records import RunRecord, Status
 from orchestrator.results.store import Store
 
@@ -100,3 +103,15 @@ def test_a_reserved_file_that_the_run_replaced_is_not_written(tmp_path: Path) ->
         plant(reserved)
         assert writing.place_once(record, "the record", reserved=reserved)
         assert record.read_text() == "the record" and precious.read_text() == "mine"
+
+
+def test_a_starter_file_that_does_not_fit_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    file, before = tmp_path / "mine.yaml", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(ResultsError, match="cannot be written"):
+            write_starter(file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    write_starter(file)
+    assert "scenarios:" in file.read_text()

@@ -747,3 +747,19 @@ def test_losses_of_random_weights_are_not_compared_across_the_versions_that_draw
     arguments = {"weights": "saved"}
     saved = replace(paired(*(replace(one, key=key, arguments=arguments) for one in (base, new))), environment=changed)
     assert compared(saved).rows[0].verdict is not Verdict.UNTESTED
+
+
+@pytest.mark.parametrize(
+    ("argument", "is_judged"),
+    [("gradient_accumulation_steps", False), ("effective_global_batch", False), ("r", True), ("optim", True)],
+)
+def test_the_time_of_a_step_is_not_compared_if_a_step_has_other_work(argument: str, is_judged: bool) -> None:
+    """Twice the batch took 1.8 times as long, and a build failed although the training was faster."""
+    base = entry("a", {"step_time_s": [1.0, 1.01, 0.99], "tokens_per_s": [100.0, 101.0, 99.0]})
+    new = entry("a", {"step_time_s": [1.8, 1.81, 1.79], "tokens_per_s": [110.0, 111.0, 109.0]})
+    pair = replace(paired(base, new), arguments=(Difference(name=argument, base="1", new="2"),))
+    rows = {row.metric: row for row in compared(pair).rows}
+    assert rows["tokens_per_s"].verdict is Verdict.IMPROVED
+    assert rows["step_time_s"].verdict is (Verdict.REGRESSED if is_judged else Verdict.UNTESTED)
+    name = argument.removeprefix("effective_")
+    assert is_judged or rows["step_time_s"].why == f"{name} differs, which changes the work that it measures"

@@ -70,8 +70,13 @@ def write_starter(file: Path, *, script: Path | None = None) -> None:
     name = with_bytes(one_line(shlex.quote(file.name), longest=300))  # for a comment of one line
     text = STARTER.format(name=name) if script is None else _for_script(file, script, name=name)
     try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(text)
+        stream = file.open("x", encoding="utf-8")
+        try:
+            with stream:
+                stream.write(text)
+        except OSError:  # such as a full disk: what is left of the file would be in the way of the next try
+            file.unlink()
+            raise
     except FileExistsError:
         raise ResultsError(f"{file}: the file exists and was not changed; name another file") from None
     except OSError as error:

@@ -114,8 +114,8 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
 
     def pair(match: Match) -> Pair:
         names = STEADY_SPEEDS if trainers[match.new] in with_steps else (*STEADY_SPEEDS, *WHOLE_SPEEDS)
-        misleading = _misleading(match)
-        speed = _speed(runs[match.base], runs[match.new], [name for name in names if name not in misleading])
+        left_out = misleading((match.axis, *match.others))
+        speed = _speed(runs[match.base], runs[match.new], [name for name in names if name not in left_out])
         if speed and table.neighbour_cost and (numbers("neighbours", match.new) or numbers("neighbours", match.base)):
             speed = replace(speed, ratio=widened(speed.ratio, table.neighbour_cost))
         memory = _memory(numbers, match.new, match.base)
@@ -272,10 +272,12 @@ def _with_steps(table: ResultsTable) -> frozenset[Value]:
     return frozenset(trainer for trainer, has in zip(trainers, has_any, strict=False) if has)
 
 
-def _misleading(match: Match) -> set[str]:
-    """Return the speed metrics that cannot compare these experiments, because the work of a step, a sample or a run differs."""
-    changed = " ".join((match.axis, *match.others))
-    return {name for words, names in _OTHER_WORK if re.search(words, changed) for name in names}
+def misleading(arguments: Iterable[str]) -> dict[str, str]:
+    """Return the speed metrics that cannot compare experiments that differ in these arguments, each with one such argument.
+
+    The work of a step, a sample or a run then differs.
+    """
+    return {name: one for one in arguments for words, names in _OTHER_WORK if re.search(words, one) for name in names}
 
 
 def _speed(base: Mapping[str, list[float]], new: Mapping[str, list[float]], names: Iterable[str]) -> Speed | None:
@@ -291,7 +293,7 @@ def _is_less_exact(numbers: Numbers, types: Sequence[Value], match: Match) -> bo
 
     `types` are the types of the rows; a row without a type has float32.
     """
-    if _TYPE in (match.axis, *match.others) or _misleading(match):
+    if _TYPE in (match.axis, *match.others) or misleading((match.axis, *match.others)):
         return False
     mine, theirs = numbers(_ERROR, match.new), numbers(_ERROR, match.base)
     rounding = _ROUNDING.get(types[match.new], _ROUNDING["float32"])
@@ -311,7 +313,7 @@ def _loss(columns: Mapping[str, Sequence[Value]], match: Match) -> tuple[float |
 
     Both values are None if the two trainings do different work. The doubt is None if the arguments change what is learned.
     """
-    if _misleading(match):
+    if misleading((match.axis, *match.others)):
         return None, None
     new, base = (
         aggregate.Cell(facts={}, arguments={}, numbers={name: values[row] for name, values in columns.items()})
