@@ -7,6 +7,7 @@ characters and marks becomes one visible sign, so that columns stay aligned. Sto
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from typing import Final
@@ -59,9 +60,20 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def from_the_difference(text: str, other: str, *, longest: int) -> tuple[str, str]:
+    """Return two texts. If they begin alike and are too long, each is without its beginning, so that the difference is seen."""
+    shorter = min(len(text), len(other))
+    alike = next((at for at in range(shorter) if text[at] != other[at]), shorter)
+    if max(len(text), len(other)) <= longest or alike <= longest // 2:
+        return text, other
+    start = alike - longest // 4
+    return f"…{text[start:]}", f"…{other[start:]}"
+
+
 def rounded(number: float, digits: int) -> str:
-    """Return a number with this many significant digits, or a larger one as a whole number, never as `1e+03`."""
-    return f"{number:,.0f}" if abs(number) >= 10**digits - 0.5 else f"{number:.{digits}g}"
+    """Return a number with this many significant digits, or a larger one as a whole number: never as `1e+03` or `1e-05`."""
+    text = f"{number:,.0f}" if abs(number) >= 10**digits - 0.5 else f"{number:.{digits}g}"
+    return f"{number:.{digits - 1 - math.floor(math.log10(abs(number)))}f}" if "e-" in text else text
 
 
 def joined_lines(text: str) -> str:

@@ -18,7 +18,10 @@ import about_gpus
 
 
 class Gpus(ModuleType):
-    """torch.cuda of a machine with GPUs of these capabilities. `started` has the processes that have started CUDA."""
+    """torch.cuda of a machine with GPUs of these capabilities. `started` tells whether this process has started CUDA.
+
+    As torch does, it asks for the capabilities by their name again while it starts CUDA.
+    """
 
     def __init__(self, *capabilities: tuple[int, int]) -> None:
         super().__init__("torch.cuda")
@@ -31,7 +34,10 @@ class Gpus(ModuleType):
         return len(self.capabilities)
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
-        self.started = True
+        if not self.started:
+            self.started = True
+            for number in range(self.device_count()):
+                sys.modules["torch.cuda"].get_device_capability(number)
         return self.capabilities[device or 0]
 
 
@@ -59,6 +65,7 @@ def test_gpus_that_are_alike_are_asked_in_a_fork(machine: Callable[..., tuple[Gp
             True,
         ]
     assert not cuda.started
+    assert cuda.get_device_capability is not kept
     assert kept(1) == (9, 0) and cuda.started  # the imports are made: a run asks its own CUDA
 
 
@@ -87,5 +94,33 @@ def test_without_a_gpu_no_fork_is_made(
         assert triton.has_triton() is False
 
 
-def test_what_fails_in_the_fork_is_asked_here() -> None:
+def test_a_question_that_fails_in_the_fork_has_no_answer() -> None:
     assert about_gpus.in_a_fork(lambda: 1 / 0) is None
+
+
+def test_the_fork_makes_no_forks_of_its_own(machine: Callable[..., tuple[Gpus, Any]], tmp_path: Path) -> None:
+    cuda, triton = machine((9, 0))
+    forks, fork = tmp_path / "forks", os.fork
+
+    def noted() -> int:
+        with forks.open("a") as file:
+            file.write("fork\n")
+        return fork()
+
+    os.fork = noted
+    try:
+        with about_gpus.answered_in_forks(cuda):
+            assert (cuda.get_device_capability(), triton.has_triton()) == ((9, 0), True)
+    finally:
+        os.fork = fork
+    assert forks.read_text() == "fork\nfork\n"
+
+
+def test_an_older_torch_lacks_a_question(
+    machine: Callable[..., tuple[Gpus, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda, _ = machine((9, 0))
+    monkeypatch.setitem(sys.modules, "torch.utils._triton", None)
+    with about_gpus.answered_in_forks(cuda):
+        assert cuda.get_device_capability() == (9, 0)
+    assert not cuda.started

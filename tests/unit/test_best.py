@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from factories.tables import Made, made_table, speeds
 
@@ -53,13 +54,27 @@ def test_without_a_clear_difference_both_are_named() -> None:
     assert "is x or baseline (no clear difference, 1.00" in text
 
 
+def alike(digest: str, *numbers: float, processes: int = 1, **more: Any) -> Made:
+    """An experiment that no column tells apart from one with another script. Its id ends with the digest."""
+    return Made(framework=None, sources={"train.py": digest}, num_gpus=processes, runs=speeds(*numbers), **more)
+
+
 def test_experiments_that_no_column_tells_apart_are_named_by_their_ids() -> None:
     """As with two values of a variable in `env:`, or another script: both names were `no framework`."""
-    first, second = (
-        Made(framework=None, sources={"train.py": digest}, runs=speeds(*numbers))
-        for digest, numbers in (("11aa11", ONE), ("22bb22", TWO))
-    )
-    assert said(first, second) == ["llama-1b: the fastest experiment that ended ok is experiment 22bb22, 180 tokens/s"]
+    assert said(alike("11aa11", *ONE), alike("22bb22", *TWO), alike("33cc33", 170.0, model="config:other")) == [
+        "llama-1b: the fastest experiment that ended ok is experiment 22bb22, 180 tokens/s"
+    ]
+    table = table_of(*(alike(digest, kinds=["oom_cuda"]) for digest in ("11aa11", "22bb22")))
+    (failures,) = [one.text for one in highlights(table) if one.kind is HighlightKind.FAILURE]
+    assert "at 1 GPU, experiment 11aa11; " in failures and "experiment 22bb22" in failures
+
+
+def test_the_ids_of_one_experiment_on_several_gpus_are_not_named() -> None:
+    """The id depends on the number of GPUs, so both names would have another one."""
+    cells = [alike(digest, *ONE) for digest in ("11aa11", "22bb22")]
+    cells += [alike(digest, *TWO, processes=2) for digest in ("11aa11", "22bb22")]
+    texts = [one.text for one in highlights(table_of(*cells)) if "2 GPUs" in one.text and "1 GPU:" in one.text]
+    assert not any("with experiment" in text for text in texts)
 
 
 def test_what_did_not_fit_or_is_in_doubt_is_counted() -> None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import ConfigError, OrchestratorError, PreparationError, ResultsError, SelectionError
-from orchestrator.files.printable_text import is_printable, is_utf8, rounded, with_bytes
+from orchestrator.files.printable_text import from_the_difference, is_printable, is_utf8, rounded, with_bytes
 from orchestrator.files.redaction import MASK, redact
 from orchestrator.plan.config import load_suite
 from orchestrator.plan.data import data_path
@@ -128,7 +128,26 @@ def test_the_command_says_it_and_exits_with_2(words: tuple[str | bytes, ...], tm
 
 
 @pytest.mark.parametrize(
-    ("number", "shown"), [(0.01234, "0.0123"), (999.4, "999"), (999.6, "1,000"), (-12345.6, "-12,346"), (0.0, "0")]
+    ("number", "shown"),
+    [
+        (0.01234, "0.0123"),
+        (999.4, "999"),
+        (999.6, "1,000"),
+        (-12345.6, "-12,346"),
+        (0.0, "0"),
+        (0.0000958, "0.0000958"),
+        (-1e-9, "-0.00000000100"),
+    ],
 )
 def test_a_rounded_number_has_no_exponent(number: float, shown: str) -> None:
     assert rounded(number, 3) == shown
+
+
+def test_two_long_texts_are_shown_from_their_difference() -> None:
+    start = "python train.py " + "--option value " * 10
+    assert from_the_difference(start + "--kind x", start + "--kind y", longest=80) == (
+        "…option value --kind x",
+        "…option value --kind y",
+    )
+    assert from_the_difference("a" * 90, "b" * 90, longest=80) == ("a" * 90, "b" * 90)
+    assert from_the_difference("--kind x", "--kind y", longest=80) == ("--kind x", "--kind y")

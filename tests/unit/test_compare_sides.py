@@ -257,19 +257,26 @@ def test_each_package_that_differs_between_software_environments_is_told(tmp_pat
     assert told(old, new) == [("torch", "2.13.0", "2.14.1"), ("more", None, "0.1"), ("rich", "13.9", "14.0")]
     other_files = side("files", "3", rich="13.9", torch="2.13.0", same="1")
     assert told(old, other_files) == [("environment_lock", "1", "3")]
+    (pair_of,) = pair(old, other_files)
+    commands = [
+        replace(one, environment={**one.environment, "custom.command": n})
+        for n, one in enumerate((pair_of.base, pair_of.new))
+        if one
+    ]
+    assert [one.name for one in environment.differences(*commands)] == ["custom.command", "environment_lock"]
 
 
 def test_another_command_and_other_rules_of_measuring_are_told(tmp_path: Path) -> None:
     """They are neither arguments nor files, so nothing else would tell why the numbers differ."""
     metric = {"tokens_per_s": MetricSource(key="speed")}
-    custom = CustomCommand(command=("{python}", "t.py", "--kind", "a"), metrics=metric, folder="/here")
+    custom = CustomCommand(command=("{python}", "t.py", "--kind", "a b"), metrics=metric, folder="/here")
     launch = {"mixed_precision": "no", "dynamo_config": {"dynamo_backend": "no"}}
     one = replace(
         BASE, custom=custom, measure=Measure(discard_steps=2), script=None, accelerate=launch, target=Target(loss=9.5)
     )
     other = replace(
         one,
-        custom=replace(custom, command=("{python}", "t.py", "--kind", "d"), folder="/there"),
+        custom=replace(custom, command=("{python}", "t.py", "--kind", "a", "b"), folder="/there"),
         measure=Measure(discard_steps=31, at_most_steps=25),
         steps=StepSource.CALLS,
         accelerate={"mixed_precision": "bf16", "dynamo_config": {"dynamo_backend": "inductor"}},
@@ -279,7 +286,7 @@ def test_another_command_and_other_rules_of_measuring_are_told(tmp_path: Path) -
     assert [(found.name, found.base, found.new) for found in pair(*sides)[0].environment] == [
         ("accelerate.dynamo_config.dynamo_backend", "no", "inductor"),
         ("accelerate.mixed_precision", "no", "bf16"),
-        ("custom.command", "{python} t.py --kind a", "{python} t.py --kind d"),
+        ("custom.command", "'{python}' t.py --kind 'a b'", "'{python}' t.py --kind a b"),
         ("measure.at_most_steps", None, 25),
         ("measure.discard_steps", 2, 31),
         ("steps", None, "tunebench.steps"),

@@ -27,7 +27,8 @@ from orchestrator.compare.rerun.undecided import undecided
 from orchestrator.compare.sides import read as read_sides
 from orchestrator.executors import FakeExecutor
 from orchestrator.executors.slurm.site import Site
-from orchestrator.records import Device, Experiment, Job, Reason, Repeats, RunRecord, Status
+from orchestrator.records import Device, Experiment, Job, Reason, Repeats, RunRecord, Start, Status
+from orchestrator.records.experiment import CustomCommand
 from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
 from orchestrator.results.table import rows
@@ -95,6 +96,27 @@ def looked(
 def refused(found: Ready | Refused) -> str:
     assert isinstance(found, Refused)
     return found.why
+
+
+def test_a_rerun_starts_as_the_last_run_started(tmp_path: Path) -> None:
+    """After `tune` on CPUs, whose runs start warm, every side was refused."""
+
+    def here_cold(_: Experiment) -> Mapping[str, rows.Value]:
+        return {**HERE, "start": "cold"}
+
+    def side(name: str, start: Start, one: Experiment) -> Ready | Refused:
+        made = [
+            replace(record, experiment_id=one.id, provenance={**record.provenance, "start": start})
+            for record in records()
+        ]
+        known = entry(stored(tmp_path / name, (one, made)), one, runs=made)
+        return readiness(known, runs=2, seen=known.runs, here=here_cold)
+
+    can = replace(BASE, trainer="huggingface", device=Device.CPU, num_gpus=1)
+    found = [side(start, start, can) for start in (Start.WARM, Start.COLD)]
+    assert [one.starts_warm for one in found if isinstance(one, Ready)] == [True, False]
+    cannot = replace(can, custom=CustomCommand(command=("true",)), trainer="custom")
+    assert "start was warm, here it is cold" in refused(side("custom", Start.WARM, cannot))
 
 
 # What is open.
@@ -489,8 +511,13 @@ def test_a_trace_that_was_removed_or_damaged_is_made_anew_by_another_run(
         trace.write_bytes(trace.read_bytes()[:-9])
     (contest,) = profiled(folder, other).contests
     assert [(side.store.root.name, side.repeats) for side in contest.sides] == [("results.profiles", (2,))]
-    profiled_run(contest.sides[0], repeat=2)
+    again = profiled_run(contest.sides[0], repeat=2)
     assert profiled(folder, other) == Prepared(contests=(), open=0)
+    if damage == "cut off":
+        again.write_bytes(again.read_bytes()[:-9])
+        assert not profiled(folder, other).contests[0].sides[0].repeats, (
+            "the second one that cannot be read is no accident"
+        )
 
 
 def test_a_trace_in_the_results_folder_that_is_damaged_is_made_anew_next_to_it(folder: Path, tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ from orchestrator.results.folder import is_ours
 from orchestrator.results.store import Store
 
 MONITOR, NUMBER = "torch_profiler", "profiled_steps"
+# So many traces that cannot be read are no accident.
+_UNREADABLE = 2
 
 
 def prepare(
@@ -82,8 +84,13 @@ def _side(entry: Entry, ignore: Collection[str], here: Here, site: Site | None) 
     experiment = replace(experiment, id=f"{known.id.rpartition('-')[0]}-{digest}")
     store = Store(next_to(ready.store.root))
     stored = store.runs(experiment.id)
-    # The trace of such a run was removed or damaged since, so another run replaces it.
-    lost = {run.job.repeat: Run(repeat=run.job.repeat, numbers={}) for run in stored if _made_a_trace(run)}
+    # The trace of such a run was removed or damaged since, so another run replaces it. But traces may also be too large to be read.
+    made = (
+        [run for run in stored if _made_a_trace(run)]
+        if len([*profiled(store.root, experiment.id)]) < _UNREADABLE
+        else []
+    )
+    lost = {run.job.repeat: Run(repeat=run.job.repeat, numbers={}) for run in made}
     repeats = due_repeats(store, experiment, stored, runs=1, known=lost)
     experiment = with_repeats(experiment, max(repeats, default=0))
     return replace(ready, store=store, experiment=experiment, repeats=repeats)

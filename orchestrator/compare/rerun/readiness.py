@@ -24,6 +24,7 @@ from orchestrator.executors.slurm.site import Site
 from orchestrator.files.printable_text import one_line, quoted
 from orchestrator.machine import provenance
 from orchestrator.plan import placement
+from orchestrator.plan.command.warm_start import environment_of
 from orchestrator.plan.forecast.assumed_machine import node_of
 from orchestrator.plan.identity import sources
 from orchestrator.records import Device, Experiment, JobState, RunRecord, Start, Status
@@ -56,13 +57,14 @@ class Ready:
     """An experiment that can run again, the store of its folder, and the repeats to run, in their order.
 
     `experiment.repeats` is raised to the number of the last of these repeats. `run_s` is the duration of the longest run. If no run
-    has ended ok, `run_s` is the time limit, or None if there is no limit.
+    has ended ok, `run_s` is the time limit, or None if there is no limit. The new runs start warm if the earlier ones did.
     """
 
     store: Store
     experiment: Experiment
     repeats: tuple[int, ...]
     run_s: float | None = None
+    starts_warm: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +122,9 @@ def _readiness(
     ok = [run for run in stored if run.record is not None and run.record.status is Status.OK]
     before = [run for run in ok if not _is_new(run, known.get(run.job.repeat))]
     changes = _changes(experiment, before or ok, here)
+    starts_warm = site is None and _started_warm(experiment, before or ok)
+    if starts_warm:
+        changes = [change for change in changes if change.name != environment.START]
     if site is not None:
         changes = [*_other_executor(before or ok), *(one for one in changes if not _is_of_a_node(one.name))]
     changes = [change for change in changes if not {ALL, change.name} & {*ignore}]
@@ -128,7 +133,15 @@ def _readiness(
     repeats = due_repeats(store, experiment, stored, runs=runs, known=known)
     took = [run.record.wall_s for run in ok if run.record is not None]
     raised = with_repeats(experiment, max(repeats, default=0))
-    return Ready(store=store, experiment=raised, repeats=repeats, run_s=max(took, default=experiment.timeout_s))
+    took_s = max(took, default=experiment.timeout_s)
+    return Ready(store=store, experiment=raised, repeats=repeats, run_s=took_s, starts_warm=starts_warm)
+
+
+def _started_warm(experiment: Experiment, ok: Sequence[StoredRun]) -> bool:
+    """Return whether the last of these runs started warm, so that a new run must, and can."""
+    record = ok[-1].record if ok else None
+    was_warm = record is not None and record.provenance.get("start") == Start.WARM
+    return was_warm and environment_of(experiment) is not None
 
 
 def _other_files(experiment: Experiment) -> str | None:

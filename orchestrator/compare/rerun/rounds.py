@@ -15,6 +15,8 @@ from orchestrator.campaign.loop import Event, EventKind, OnEvent, run_benchmark
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.compare.rerun.readiness import Ready
 from orchestrator.executors import Executor
+from orchestrator.executors.starters import EnvironmentOf
+from orchestrator.plan.command.warm_start import environment_of
 from orchestrator.records import Experiment, Job, RunRecord, Status
 from orchestrator.results.store import Store
 from orchestrator.run import data_preparation
@@ -64,6 +66,12 @@ def turns(contests: Sequence[Contest], *, seed: object) -> tuple[Turn, ...]:
             sides = [side for side in contest.sides if number < len(side.repeats)]
             order += [Turn(ready=side, repeat=side.repeats[number]) for side in chance.sample(sides, len(sides))]
     return tuple(order)
+
+
+def warm_environments(order: Sequence[Turn]) -> EnvironmentOf:
+    """Return a function that gives the environment of a starter for each experiment whose runs start warm, and else None."""
+    cold = {turn.ready.experiment.id for turn in order if not turn.ready.starts_warm}
+    return lambda experiment: None if experiment.id in cold else environment_of(experiment)
 
 
 def seed_of(contests: Sequence[Contest]) -> object:

@@ -20,6 +20,7 @@ two results folders.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
@@ -129,7 +130,7 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Value]]:
         for part, one in value.items():
             yield from _parts(f"{name}.{part}", one)
     elif value not in (None, ()):
-        yield name, " ".join(map(str, value)) if isinstance(value, (list, tuple)) else cell(value)
+        yield name, shlex.join(map(str, value)) if isinstance(value, (list, tuple)) else cell(value)
 
 
 def package_cells(packages: object) -> dict[str, Value]:

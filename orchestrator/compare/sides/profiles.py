@@ -17,6 +17,8 @@ from orchestrator.report.profile.trace import Profile, read
 from orchestrator.report.profile.view import Difference, difference
 
 CHANGED = (Verdict.IMPROVED, Verdict.REGRESSED)
+# A profiled run has another monitor, starts cold, and is usually by itself on the machine.
+_OF_PROFILES = (environment.MONITORING, environment.START, environment.NEIGHBOURS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +82,7 @@ def _found(entry: Entry) -> _Found | None:
 
 
 def _elsewhere(entry: Entry, made: Profiled) -> tuple[comparison.Difference, ...]:
-    """Return the differences between the environments of an entry's runs and of its profiled run, without the monitors.
+    """Return the differences between the environments of an entry's runs and of its profiled run, without what a profile changes.
 
     If the entry's runs differ in a fact, the value of one of them is not a difference.
     """
@@ -93,5 +95,5 @@ def _elsewhere(entry: Entry, made: Profiled) -> tuple[comparison.Difference, ...
     return tuple(
         differing
         for differing in differences
-        if differing.name != environment.MONITORING and str(differing.new) not in str(differing.base).split(", ")
+        if differing.name not in _OF_PROFILES and str(differing.new) not in str(differing.base).split(", ")
     )

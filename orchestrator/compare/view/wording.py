@@ -14,7 +14,7 @@ from orchestrator.compare.gate import DEFAULT, Cause
 from orchestrator.compare.sides.incomparable import failed_newly, unknown_newly
 from orchestrator.compare.sides.profiles import Profiles
 from orchestrator.files.printable_text import counted as number_of
-from orchestrator.files.printable_text import one_line, printable
+from orchestrator.files.printable_text import from_the_difference, one_line, printable
 from orchestrator.measure.intervals import Ratio
 from orchestrator.measure.metrics import DASH, metric, show
 
@@ -200,8 +200,9 @@ def difference(differing: Difference) -> str:
 
 def difference_cells(differing: Difference) -> tuple[str, ...]:
     """Return a difference as three cells: name, base, new."""
-    cells = (differing.name, differing.base, differing.new)
-    return tuple(one_line(DASH if value is None else value, longest=LONGEST) for value in cells)
+    values = [DASH if value is None else str(value) for value in (differing.base, differing.new)]
+    cells = (differing.name, *from_the_difference(*values, longest=LONGEST))
+    return tuple(one_line(value, longest=LONGEST) for value in cells)
 
 
 def elsewhere(profiles: Profiles) -> str:

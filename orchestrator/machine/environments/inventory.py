@@ -127,14 +127,14 @@ def _state(place: Place, is_built: bool) -> State:
 
 
 def _places() -> list[Place]:
-    """Return the places of environments. Another folder, such as one that is named by a commit, has no lock, log or record."""
+    """Return the places of environments. Another folder, such as one that is named by a commit, has no lock or record."""
     folder = environments_folder()
     try:
         digests = {path.stem for path in folder.iterdir() if IS_DIGEST.fullmatch(path.stem)}
     except FileNotFoundError:
         return []
     places = (Place(folder / digest) for digest in sorted(digests))
-    return [place for place in places if any(file.exists() for file in (place.lock_file, place.log, place.record))]
+    return [place for place in places if any(file.exists() for file in (place.lock_file, place.record))]
 
 
 def _last_used(place: Place) -> float | None:

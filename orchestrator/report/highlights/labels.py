@@ -108,7 +108,7 @@ class Names:
 
     def cell(self, row: int) -> str:
         """Return the part of the name that does not depend on the number of processes: `liger on llama-1b, batch/device 4`."""
-        return ", ".join([self._subject(row, self._model[row]), *self._rest(row)])
+        return ", ".join([self._subject(row, self._model[row]), *self._rest(row, (_ID,))])
 
     def _subject(self, row: int, place: str) -> str:
         """Return `FRAMEWORK on PLACE`. If a row has neither framework nor model, the scenario's name replaces the framework."""
@@ -118,12 +118,13 @@ class Names:
 
     def unlike(self, row: int, other: int) -> list[str]:
         """Return the arguments in a row's name that are not in the name of the other row."""
-        others = self._rest(other)
-        return [part for part in self._rest(row) if part not in others]
+        others = self._rest(other, (_ID,))
+        return [part for part in self._rest(row, (_ID,)) if part not in others]
 
     def whole(self, row: int) -> str:
         """Return the whole name: `liger on llama-1b at 2 GPUs`."""
-        return self._subject(row, self.place(row))
+        own = [f"{label} {value}" for name, label, value in self._arguments[row] if name == _ID]
+        return ", ".join([self._subject(row, self.place(row)), *own])
 
     def is_cpu(self, row: int) -> bool:
         return self._device[row] == Device.CPU.value

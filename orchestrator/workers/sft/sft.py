@@ -121,6 +121,7 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
     import data
     import memory_savers
     import models
+    from transformers import Trainer  # ends `startup_s`, so it comes before configuration, data and weights
 
     config = models.load_config(own, parsed.model)
     tokens, manifest = data.load_tokens(own.training_data_path)
@@ -130,9 +131,6 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
         raise ArgumentError("--eval_strategy must be no: the built-in trainer has no evaluation data.")
     if own.packing or own.padding_free:  # find mistakes before the model is loaded, as far as possible
         data.build_rows(own, tokens, attention=own.attn_implementation)
-    # This import ends `startup_s`, so it comes before the model.
-    from transformers import Trainer
-
     memory_savers.use_backend(own)
     model = models.build_model(own, config, words=parsed.model, seed=args.seed)
     memory_savers.set_loss(model, own, args)

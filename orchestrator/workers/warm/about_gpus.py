@@ -33,7 +33,12 @@ def answered_in_forks(cuda: Any) -> Iterator[None]:
     def asking(plain: Callable[..., Any]) -> Callable[..., Any]:
         @functools.lru_cache(maxsize=None)
         def answer() -> Any:
-            return in_a_fork(lambda: plain() if alike() else None)
+            return in_a_fork(here)
+
+        def here() -> Any:
+            nonlocal answering
+            answering = False  # torch asks again while it starts CUDA
+            return plain() if alike() else None
 
         def ask(*words: Any, **named: Any) -> Any:
             known = answer() if answering else None
@@ -41,8 +46,11 @@ def answered_in_forks(cuda: Any) -> Iterator[None]:
 
         return ask
 
-    modules = [(importlib.import_module(module), name) for module, name in QUESTIONS]
-    replaced = [(module, name, getattr(module, name), asking(getattr(module, name))) for module, name in modules]
+    replaced = []
+    for name, question in QUESTIONS:
+        with contextlib.suppress(ImportError, AttributeError):  # an older torch does not have it
+            module = importlib.import_module(name)
+            replaced.append((module, question, getattr(module, question), asking(getattr(module, question))))
     for module, name, _, ask in replaced:
         setattr(module, name, ask)
     try:
@@ -55,7 +63,7 @@ def answered_in_forks(cuda: Any) -> Iterator[None]:
 
 
 def in_a_fork(call: Callable[[], Any]) -> Any:
-    """Return what the function returns in a fork, as its `repr` says it. Return None if it fails."""
+    """Return what the function returns in a fork: a number, a text, a truth value, or a tuple of them. Return None if it fails."""
     reading, writing = os.pipe()
 
     def answer() -> NoReturn:

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from orchestrator.compare.comparison import Difference
 from orchestrator.compare.history.change_points import FEWEST
 from orchestrator.compare.history.history import Campaign, History, Point, Series, Step
-from orchestrator.files.printable_text import counted
+from orchestrator.files.printable_text import counted, from_the_difference
 from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.report.tables.as_markdown import headings
 from orchestrator.results.table.rows import Value
@@ -104,10 +104,11 @@ def changes_text(changes: Sequence[Difference]) -> str:
 
 def changes_shown(changes: Sequence[Difference]) -> str:
     """Return the first changes as a short text for people. Return a phrase if there are none."""
-    short = [
-        f"{fact(change.name)} {short_value(change.name, change.base)} {ARROW} {short_value(change.name, change.new)}"
+    pairs = [
+        (change.name, *from_the_difference(_word(change.base), _word(change.new), longest=_LONGEST))
         for change in changes[:MOST_CHANGES]
     ]
+    short = [f"{fact(name)} {short_value(name, base)} {ARROW} {short_value(name, new)}" for name, base, new in pairs]
     more = len(changes) - len(short)
     return "; ".join([*short, *([f"and {more} more"] if more else [])]) or "nothing known"
 
