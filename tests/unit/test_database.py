@@ -20,13 +20,14 @@ from typing import Any
 import pandas
 import pytest
 from factories.campaigns import START, campaign, experiments
-from factories.results import ended, experiment, stored
+from factories.results import BASE, ended, experiment, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.compare.sides import folders
 from orchestrator.compare.sides.read import read
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
+from orchestrator.records.experiment import Measure
 from orchestrator.report.export import database as database_files
 from orchestrator.report.tables import sql
 from orchestrator.results.table.sources import database
@@ -161,6 +162,14 @@ def test_report_compare_and_history_say_the_same_of_a_database_as_of_the_folders
         texts.append((tmp_path / name / "history.csv").read_text())
     first, second = ([line[1:] for line in csv.reader(io.StringIO(text))] for text in texts)
     assert [len(line) for line in first] == [len(line) for line in second] and len(first) > 100
+
+
+def test_the_keys_of_scenarios_are_for_comparisons_and_not_for_tables(tmp_path: Path) -> None:
+    one = replace(BASE, measure=Measure(discard_steps=2))
+    root = added(tmp_path / "database", stored(tmp_path / "night", (one, [ended(one, 1)])))
+    (found,) = database.campaigns(root)
+    for row, has_keys in ((found.rows[0], True), (database.for_tables(found, is_only=True)[0], False)):
+        assert any(name.startswith("provenance_key_measure") for name in row.measured) is has_keys
 
 
 def test_a_side_that_is_a_database_has_the_runs_of_all_its_campaigns_once(tmp_path: Path, in_process: Call) -> None:

@@ -28,7 +28,7 @@ from typing import Any
 from orchestrator.compare.comparison import Difference, Entry
 from orchestrator.monitors import perturbing
 from orchestrator.records import DataSpec, Experiment
-from orchestrator.results.table.rows import PACKAGES, Value, cell
+from orchestrator.results.table.rows import ASKED, PACKAGES, Value, cell
 
 Cells = Mapping[str, Value]
 
@@ -67,7 +67,7 @@ _NAMES = {
 WORKERS = "provenance_worker_versions_"
 _SOURCES, CONTENT, _PACKAGE = "provenance_sources_", "content of ", "provenance_package_"
 # Keys that decide what runs and how it is measured. Their parts are facts, such as `measure.discard_steps`.
-_KEYS, _KEY = ("custom", "script", "accelerate", "measure", "steps", "target"), "provenance_key_"
+_KEYS = ("custom", "script", "accelerate", "measure", "steps", "target")
 _OF_PLACES = {"folder", "files", "script", "module"}  # the names of scripts are in the keys of entries
 _OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
 _OF_THE_GPUS = (GPU, "gpu_power_limit_w", "gpu_sm_clock_max_mhz")
@@ -86,8 +86,8 @@ def of_cells(cells: Cells) -> dict[str, Value]:
             facts.setdefault(source.removeprefix(_PACKAGE), value)
         elif source.startswith(_SOURCES):
             facts[f"{CONTENT}{source.removeprefix(_SOURCES)}"] = value
-        elif source.startswith(_KEY):
-            facts[source.removeprefix(_KEY)] = value
+        elif source.startswith(ASKED):
+            facts[source.removeprefix(ASKED)] = value
     return {name: value for name, value in facts.items() if value != ""}
 
 
@@ -120,7 +120,7 @@ def source_cells(sources: Mapping[str, str]) -> dict[str, Value]:
 
 def key_cells(experiment: Experiment) -> dict[str, Value]:
     """Return as cells the commands, the launcher's settings and the rules of measuring that the scenario file asks for."""
-    return {f"{_KEY}{name}": value for key in _KEYS for name, value in _parts(key, getattr(experiment, key))}
+    return {f"{ASKED}{name}": value for key in _KEYS for name, value in _parts(key, getattr(experiment, key))}
 
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Value]]:

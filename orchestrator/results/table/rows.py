@@ -30,6 +30,10 @@ PACKAGES = (
 )
 
 
+# The beginning of the names of cells that only comparisons use: commands, and rules of measuring.
+ASKED = "provenance_key_"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """One run of an experiment, or an experiment without a run (its `outcome` then has only the state).

@@ -27,7 +27,7 @@ from orchestrator.measure.metrics import FACTS, METRICS, Show
 from orchestrator.records import Caveat
 from orchestrator.results.folder import read_ours
 from orchestrator.results.table import foreign_rows
-from orchestrator.results.table.rows import ARGUMENT_FACTS, Row, Value, cell
+from orchestrator.results.table.rows import ARGUMENT_FACTS, ASKED, Row, Value, cell
 from orchestrator.results.table.sources import csv_file
 
 MARKER, RUNS, LOCK, SUFFIX = "database.json", "runs", "lock", ".parquet"
@@ -141,7 +141,11 @@ def for_tables(campaign: Campaign, *, is_only: bool) -> list[Row]:
             facts={**{fact: value for fact, value in row.facts.items() if fact != CAMPAIGN}, **name},
             arguments={name: value for name, value in row.arguments.items() if name not in (DIGEST, VARIABLES)},
             outcome={name: value for name, value in row.outcome.items() if name != STARTED},
-            measured={name: value for name, value in row.measured.items() if name != _NEIGHBOURS or value},
+            measured={
+                name: value
+                for name, value in row.measured.items()
+                if (name != _NEIGHBOURS or value) and not name.startswith(ASKED)
+            },
         )
         for row in campaign.rows
     ]
