@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factories.results import BASE, ended
+from factories.results import BASE, ended, stored
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -25,8 +27,11 @@ from orchestrator.campaign.status.view import headline
 from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.race import NoSpeed, race
 from orchestrator.records import DataSpec, Device, Experiment, Framework
+from orchestrator.report.page import report_page
 from orchestrator.results.folder import RACE_FILE
 from orchestrator.results.store import Store
+from orchestrator.results.table.baseline import with_baseline
+from orchestrator.results.table.load import load
 
 A, B = (replace(BASE, id=f"s-{kind}-000000000000", arguments={"kind": kind}, repeats=3) for kind in "ab")
 
@@ -248,6 +253,39 @@ def test_a_hostile_limit_of_an_earlier_race_is_none(tmp_path: Path, limit: str) 
     file = store.root / RACE_FILE
     file.write_text(file.read_text().replace(": 7.0", f": {limit}").replace(": 8.0", f": {limit}"))
     assert not [*as_json.other_aims(store.root, [A, B], Aim())]
+
+
+def test_the_page_begins_with_the_answer_of_a_race_unless_its_own_is_the_same(tmp_path: Path) -> None:
+    """The page recommended an experiment that the race had dropped."""
+    store = Store.create(tmp_path / "r", {})
+    cells = [
+        (one, [ended(one, repeat, tokens_per_s=speed + repeat) for repeat in (1, 2, 3)])
+        for one, speed in ((A, 100.0), (B, 60.0))
+    ]
+    stored(tmp_path / "runs", *cells)
+
+    def said() -> list[str]:
+        page = report_page(with_baseline(load([tmp_path / "runs"])), roots=[store.root], highlights=())
+        return re.findall(r"<strong>The race:</strong> (.*?)</p>", page)
+
+    def raced(aim: Aim, values: dict[str, list[float | NoSpeed]]) -> list[str]:
+        as_json.keep([place(values)], store, aim)
+        return said()
+
+    start = "full: config:tiny-llama, 1 process: "
+    fast: dict[str, list[float | NoSpeed]] = {"a": [4.6] * 3, "b": [4.0] * 2}
+    assert raced(Aim(), fast) == [], "the page says the same"
+    assert raced(Aim(), {"a": [4.0] * 2, "b": [4.6] * 3}) == [
+        f"{start}kind b is the fastest; kind a, the next, is 45.1 % slower (43.6 to 46.6)."
+    ]
+    (by_cost,) = raced(Aim(objective=Objective.COST), fast)
+    assert by_cost.startswith(f"{start}kind a needs the least money per token; kind b, the next, needs ")
+    assert raced(Aim(), {"a": [4.6], "b": [4.5]}) == [], "it is not over"
+    document = json.loads((store.root / RACE_FILE).read_text())
+    document["races"][0] |= {"is_over": True, "answer": "<b>x\n" + "y" * 1000, "winner": []}
+    (store.root / RACE_FILE).write_text(json.dumps(document))
+    (hostile,) = said()
+    assert hostile.startswith("&lt;b&gt;x") and len(hostile) < 450
 
 
 def test_the_status_of_a_race_counts_its_round_only(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """The races as `race.json` in the results folder. The report draws them.
 
-    {"tool", "races": [{"name", "objective", "limits": {"memory_bytes", "loss"}, "is_over", "words", "experiments": [
+    {"tool", "races": [{"name", "objective", "limits": {"memory_bytes", "loss"}, "is_over", "answer", "winner", "words",
+      "experiments": [
         {"id", "name", "runs", "is_due", "speed", "low", "high", "is_dropped", "is_over_limit", "became"}]}]}
 
 `speed` is the estimated speed relative to the leader's, with the ends of its interval; null without a speed. With the objective
 `cost` or `energy`, it is the number of tokens for the same money or energy. A limit that is not set is null. `loss` is a share of
-the lowest loss. `words` and `became` are what the terminal shows.
+the lowest loss. `answer`, `words` and `became` are what the terminal shows. `winner` is an id. The answer is null until the race is
+over, and the winner is null without one.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.campaign.race import winners
 from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.objective import Objective
@@ -72,6 +75,8 @@ def _race(place: Place, names: Names, aim: Aim) -> dict[str, Any]:
         "objective": aim.objective,
         "limits": {"memory_bytes": aim.memory_bytes, "loss": aim.loss},
         "is_over": not place.state.due,
+        "answer": None if place.state.due else winners.answer(place, names, aim),
+        "winner": None if place.state.due else place.winner,
         "words": in_words(place),
         "experiments": [_experiment(place, name, names) for name in in_order(place.state)],
     }

@@ -7,6 +7,7 @@ the series of runs, their commands and the ends of their logs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from orchestrator.files import gc_pause
 from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact
 from orchestrator.report.highlights import Highlight, HighlightKind
-from orchestrator.report.highlights.answers import answers
+from orchestrator.report.highlights.answers import Answer, answers
 from orchestrator.report.page import chooser, overview, runs, shell, table_data
 from orchestrator.report.page.charts import all_charts, chart_data
 from orchestrator.report.page.charts.chart import Absent, Chart
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from orchestrator.results.table.load import ResultsTable
 
+# The objective of a race for speed in `race.json`.
+SPEEDS_OF_RACES = "tokens_per_s"
 MOST_ANSWERS, MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 24, 60, 100, 200
 
 # The largest number of experiments in the charts.
@@ -57,7 +60,12 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
             id="answers",
             title="What is fastest",
             body=_best(highlights, places=len(found))
-            + shell.render("answers.html", answers=found[:MOST_ANSWERS], more=len(found[MOST_ANSWERS:]))
+            + shell.render(
+                "answers.html",
+                races=[*islice(_races(roots, found), MOST_ANSWERS)],
+                answers=found[:MOST_ANSWERS],
+                more=len(found[MOST_ANSWERS:]),
+            )
             + shell.render("chooser.html"),
         ),
         *_findings(highlights, table),
@@ -77,6 +85,18 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
         data=shell.page_data(charts, table_rows)
         | {"chooser": chooser.places(table, hardware=overview.in_one_line(facts))},
     )
+
+
+def _races(roots: Sequence[Path], found: Sequence[Answer]) -> Iterator[str]:
+    """Yield the answers of races (`tunebench tune`), unless the page's own answer names the same fastest experiment.
+
+    A race knows limits and other objectives, and leaves out single runs in doubt.
+    """
+    fastest = {name for answer in found if len(answer.best) == 1 for name in answer.best}
+    for race in (race for root in roots for race in folder.races(root) if race.get("is_over") is True):
+        is_said = race.get("objective") == SPEEDS_OF_RACES and str(race.get("winner")) in fastest
+        if isinstance(race.get("answer"), str) and not is_said:
+            yield one_line(race["answer"], width=400)
 
 
 def _best(highlights: Sequence[Highlight], *, places: int) -> Markup:
