@@ -21,7 +21,7 @@ from orchestrator.campaign.race import as_json, view, winners
 from orchestrator.campaign.race.aim import Aim, refuse_unmeasured
 from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.objective import Objective
-from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_runs, orders
+from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_runs, orders, places
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.status.view import headline
 from orchestrator.errors import SelectionError
@@ -337,6 +337,25 @@ def test_what_is_over_a_limit_is_not_the_next() -> None:
     raced = place(values, experiments=(A, B, third))
     text = winners.answer(raced, Names([raced]), Aim(loss=0.01))
     assert "kind a is the fastest within the limits; kind c, the next, is " in text
+
+
+@pytest.mark.parametrize(
+    ("dtype", "error", "drops"), [("float32", 2.3, True), ("float32", 1e-6, False), ("bfloat16", 1e-3, False)]
+)
+def test_an_operator_that_is_far_less_exact_does_not_race(
+    tmp_path: Path, dtype: str, error: float, drops: bool
+) -> None:
+    """Functions with wrong results led, and the right one was dropped. An error of rounding does not count."""
+    cells = []
+    for name, seconds, own in (("eager", 2.0, 1e-7), ("fast:wrong", 1.0, error)):
+        arguments = {"operator": "swiglu", "shape": "8x8", "dtype": dtype, "implementation": name}
+        one = replace(BASE, id=f"s-{name[0]}-000000000000", trainer="operators", arguments=arguments, repeats=3)
+        runs = [ended(one, repeat, call_time_s=seconds, relative_error=own) for repeat in (1, 2, 3)]
+        cells.append((one, runs))
+    store = Store.resume(stored(tmp_path / "r", *cells))
+    (raced,) = places([one for one, _ in cells], store)
+    assert raced.winner == ("s-e-000000000000" if drops else "s-f-000000000000")
+    assert (view.what_became(raced, "s-f-000000000000") == "dropped in round 1: less exact than eager") is drops
 
 
 def test_a_race_without_a_winner_says_so() -> None:

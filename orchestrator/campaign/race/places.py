@@ -23,6 +23,7 @@ from orchestrator.records.price import Per
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import NO_RETRY, can_run, is_due_again
 from orchestrator.results.store import Store
+from orchestrator.results.table.baseline import ERROR, is_less_exact
 from orchestrator.results.table.doubts import raises_doubt
 from orchestrator.trainers import argument_names
 from orchestrator.trainers.external.operators import NAME as OPERATORS
@@ -40,6 +41,8 @@ LOWER_IS_BETTER = (CALL_TIME, ENERGY)
 # A race may make as many runs as a grid with at least this number of repeats.
 LEAST_REPEATS = 3
 _COMPILES = ("torch_compile",)
+# The implementation of operators that the others are held to.
+PLAIN = "eager"
 # With a larger value, the speed rises up to a plateau. Of several that differ, the first one is an order's.
 _ORDERED = ("per_device_train_batch_size", "max_seq_len")
 _NO_MEMORY = ("oom_cuda", "oom_host")
@@ -97,7 +100,7 @@ def places(experiments: Sequence[Experiment], store: Store, aim: Aim = SPEED) ->
     for group in groups(experiments, aim):
         runs = {one.id: _ended(store, one) for one in group}
         records = {name: [run.record for run in of_one] for name, of_one in runs.items()}
-        reasons = aim.exceeded(records)
+        reasons = {**_inexact(group, records), **aim.exceeded(records)}
         number = ENERGY if aim.objective is Objective.ENERGY else _speed(records.values())
         by_id = {one.id: one for one in group}
         values = {
@@ -202,6 +205,30 @@ def _speed(records: Iterable[Records]) -> str:
             }
         )
     return max(SPEEDS, key=lambda name: (counts[name], -SPEEDS.index(name)))
+
+
+def _inexact(group: Sequence[Experiment], records: Mapping[str, Records]) -> dict[tuple[str, int], NoSpeed]:
+    """Return NoSpeed.INEXACT for each run (id, place in its sequence) of an operator that is far less exact than eager."""
+    operators = [one for one in group if one.trainer == OPERATORS]
+    plain = [one for one in operators if one.arguments.get("implementation", PLAIN) == PLAIN]
+    errors = {
+        one.arguments.get("dtype"): error
+        for one in plain
+        for record in records[one.id]
+        if (error := _error(record)) is not None
+    }
+    return {
+        (one.id, at): NoSpeed.INEXACT
+        for one in operators
+        for at, record in enumerate(records[one.id])
+        if is_less_exact(_error(record), errors.get(dtype := one.arguments.get("dtype")), str(dtype))
+    }
+
+
+def _error(record: RunRecord | None) -> float | None:
+    numbers = record.measurements if record is not None and record.status is Status.OK else ()
+    value = next((one.value for one in numbers if one.name == ERROR), None)
+    return value if isinstance(value, (int, float)) else None
 
 
 def _value(record: RunRecord | None, name: str, *, cost: int) -> float | NoSpeed:

@@ -22,6 +22,7 @@ ERRORS = 2.0
 _NO_SPEED = {
     NoSpeed.NO_MEMORY: "out of memory",
     NoSpeed.OVER_LIMIT: "over the limit",
+    NoSpeed.INEXACT: "less exact than eager",
     NoSpeed.FAILED: "it failed",
     NoSpeed.MISSING: "without a number",
     NoSpeed.IN_DOUBT: "each speed was in doubt",

@@ -40,6 +40,7 @@ class NoSpeed(StrEnum):
 
     NO_MEMORY = "out of memory"
     OVER_LIMIT = "over the limit"
+    INEXACT = "less exact"
     FAILED = "failed"
     MISSING = "missing"
     IN_DOUBT = "in doubt"
@@ -47,7 +48,10 @@ class NoSpeed(StrEnum):
 
 
 # The number of runs without a speed, for these reasons, after which an experiment leaves.
-_MOST = {NoSpeed.NO_MEMORY: 1, NoSpeed.OVER_LIMIT: 1, NoSpeed.FAILED: 2, NoSpeed.MISSING: 2, NoSpeed.IN_DOUBT: 3}
+_MOST = {
+    **{NoSpeed.NO_MEMORY: 1, NoSpeed.OVER_LIMIT: 1, NoSpeed.INEXACT: 1},
+    **{NoSpeed.FAILED: 2, NoSpeed.MISSING: 2, NoSpeed.IN_DOUBT: 3},
+}
 
 # Experiment → the logarithms of the speeds of its runs in their order, or the reason why a run has none.
 Runs = Mapping[str, Sequence[float | NoSpeed]]

@@ -50,7 +50,7 @@ MEMORIES = (
     *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
 )
 # An operator is less exact if its error is larger than the baseline's by this factor, and larger than that of rounding.
-_ERROR, LESS_EXACT, _TYPE = "relative_error", 10.0, "dtype"
+ERROR, LESS_EXACT, _TYPE = "relative_error", 10.0, "dtype"
 # The error of rounding: one machine epsilon of the type, or a hundred of float32, in which all types are summed. Rounding adds up
 # to so much in a sum of 40,000 numbers. A product in TF32 has an error of 3e-4, a sum in bfloat16 one of over 1e-3.
 _EPSILON: Mapping[Value, float] = {"float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
@@ -295,9 +295,13 @@ def _is_less_exact(numbers: Numbers, types: Sequence[Value], match: Match) -> bo
     """
     if _TYPE in (match.axis, *match.others) or misleading((match.axis, *match.others)):
         return False
-    mine, theirs = numbers(_ERROR, match.new), numbers(_ERROR, match.base)
-    rounding = _ROUNDING.get(types[match.new], _ROUNDING["float32"])
-    return mine is not None and theirs is not None and mine > max(LESS_EXACT * theirs, rounding)
+    return is_less_exact(numbers(ERROR, match.new), numbers(ERROR, match.base), types[match.new])
+
+
+def is_less_exact(error: float | None, reference: float | None, dtype: Value) -> bool:
+    """Return whether an operator's relative error is far larger than that of a reference, and larger than that of rounding."""
+    rounding = _ROUNDING.get(dtype, _ROUNDING["float32"])
+    return error is not None and reference is not None and error > max(LESS_EXACT * reference, rounding)
 
 
 def _memory(numbers: Numbers, new: int, base: int) -> Memory | None:
