@@ -114,7 +114,7 @@ def test_it_says_what_is_used_and_what_is_left(tmp_path: Path) -> None:
     made = Runs(tmp_path / "r", "0.5GPUh")
     assert [made.start(repeat, 360.0) for repeat in (1, 2, 3)] == [True, True, False]
     assert made.spending.line(7) == (
-        "--budget 0.5GPUh: 0.4GPUh used, and the next run may take 6 min 00 s; 7 runs are left, which the same command "
+        "--budget 0.5GPUh: 0.4GPUh used, and the next run may take 6 min 00 s (0.2GPUh); 7 runs are left, which the same command "
         "with a larger --budget runs"
     )
 

@@ -92,6 +92,7 @@ class Spending:
     is_race: bool = False
     is_over: bool = False
     next_s: float = 0.0
+    next_use: float = 0.0
     _ended: list[_Span] = field(default_factory=list)
     _counted: set[Job] = field(default_factory=set)
     _took: list[Took] = field(default_factory=list)
@@ -133,7 +134,7 @@ class Spending:
         seconds = expected_s(one, expectation, machine) or 0.0
         next_run = (now, now + seconds, one)
         if self._used(now) >= self.budget.amount or self._used(now, next_run) > self.budget.amount:
-            self.is_over, self.next_s = True, seconds
+            self.is_over, self.next_s, self.next_use = True, seconds, self._of_run(seconds, one)
             return False
         self._running[job] = (now, seconds)
         return True
@@ -142,7 +143,8 @@ class Spending:
         """Return a sentence that says what is used, and how many runs are left."""
         self._note_ends()
         used = self.budget.shown(self._used(time.time()))
-        expected = f", and the next run may take {text(self.next_s, Show.SECONDS)}" if self.next_s else ""
+        use = "" if self.budget.unit == HOURS else f" ({self.budget.shown(self.next_use)})"
+        expected = f", and the next run may take {text(self.next_s, Show.SECONDS)}{use}" if self.next_s else ""
         left = f"{'at least ' if self.is_race else ''}{counted(due, 'run')} {'is' if due == 1 else 'are'} left"
         return (
             f"--budget {self.budget}: {used} used{expected}; {left}, which the same command with a larger --budget runs"
