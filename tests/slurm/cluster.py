@@ -38,6 +38,7 @@ exec "$REAL" "$@"
 """
 # Tests wait for less than users do.
 HASTE = {"poll": "1s", "grace": "3s"}
+LOOK_FOR_HELD_S = 30.0
 
 
 def waited(condition: Callable[[], Any], *, seconds: float = 90.0, why: str = "") -> Any:
@@ -90,6 +91,12 @@ class Cluster:
                 if marks <= {*(process / "environ").read_bytes().split(b"\0")}:
                     found.append(int(process.name))
         return found
+
+    def release(self) -> None:
+        """Release jobs that Slurm holds because their launch failed, which happens on a busy machine, as their owner would."""
+        for job, element, _, reason in self.listed("pending"):
+            if reason == "launch failed requeued held":
+                self.call("scontrol", "release", f"{job}_{element}")
 
     @property
     def _mark(self) -> bytes:
@@ -165,8 +172,15 @@ class Campaign:
         return self.end(self.begin(*words), seconds=seconds)
 
     def end(self, process: subprocess.Popen[str], *, seconds: float = 300.0) -> tuple[int, str]:
-        out, err = process.communicate(timeout=seconds)
-        return process.returncode, out + err
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                out, err = process.communicate(timeout=min(LOOK_FOR_HELD_S, max(0.0, deadline - time.monotonic())))
+                return process.returncode, out + err
+            except subprocess.TimeoutExpired:
+                if time.monotonic() >= deadline:
+                    raise
+                self.cluster.release()
 
     def records(self) -> dict[str, RunRecord]:
         """Return all records by their name `<experiment id>/<run>`."""
