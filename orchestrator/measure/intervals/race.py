@@ -48,10 +48,8 @@ class NoSpeed(StrEnum):
 
 
 # The number of runs without a speed, for these reasons, after which an experiment leaves.
-_MOST = {
-    **{NoSpeed.NO_MEMORY: 1, NoSpeed.OVER_LIMIT: 1, NoSpeed.INEXACT: 1},
-    **{NoSpeed.FAILED: 2, NoSpeed.MISSING: 2, NoSpeed.IN_DOUBT: 3},
-}
+_MOST = dict.fromkeys((NoSpeed.NO_MEMORY, NoSpeed.OVER_LIMIT, NoSpeed.INEXACT), 1)
+_MOST |= {NoSpeed.FAILED: 2, NoSpeed.MISSING: 2, NoSpeed.IN_DOUBT: 3}
 
 # Experiment → the logarithms of the speeds of its runs in their order, or the reason why a run has none.
 Runs = Mapping[str, Sequence[float | NoSpeed]]
