@@ -18,19 +18,21 @@ import about_gpus
 
 
 class Gpus(ModuleType):
-    """torch.cuda of a machine with GPUs of these capabilities. `started` tells whether this process has started CUDA.
+    """torch.cuda of a machine with GPUs of these capabilities.
 
-    As torch does, it asks for the capabilities by their name again while it starts CUDA.
+    `started` tells whether this process has started CUDA, and `counted` whether it has counted the GPUs, which starts NVML. As torch
+    does, it asks for the capabilities by their name again while it starts CUDA.
     """
 
     def __init__(self, *capabilities: tuple[int, int]) -> None:
         super().__init__("torch.cuda")
-        self.capabilities, self.started = capabilities, False
+        self.capabilities, self.started, self.counted = capabilities, False, False
 
     def is_available(self) -> bool:
-        return bool(self.capabilities)
+        return bool(sys.modules["torch.cuda"].device_count())
 
     def device_count(self) -> int:
+        self.counted = True
         return len(self.capabilities)
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
@@ -84,14 +86,28 @@ def test_gpus_that_are_unlike_start_cuda_here(machine: Callable[..., tuple[Gpus,
     assert cuda.started
 
 
-def test_without_a_gpu_no_fork_is_made(
-    machine: Callable[..., tuple[Gpus, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_are_counted_in_a_fork(machine: Callable[..., tuple[Gpus, Any]]) -> None:
+    cuda, _ = machine((9, 0), (9, 0))
+    with about_gpus.answered_in_forks(cuda):
+        assert (cuda.is_available(), cuda.device_count()) == (True, 2)
+    assert not cuda.counted
+
+
+def test_without_a_gpu_torch_answers(machine: Callable[..., tuple[Gpus, Any]]) -> None:
     cuda, triton = machine()
     triton.has_triton = lambda: False
+    with about_gpus.answered_in_forks(cuda):
+        assert (cuda.is_available(), cuda.device_count(), triton.has_triton()) == (False, 0, False)
+
+
+def test_nothing_is_asked_where_no_import_asks(
+    machine: Callable[..., tuple[Gpus, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda, _ = machine((9, 0))
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("a fork was made"))
     with about_gpus.answered_in_forks(cuda):
-        assert triton.has_triton() is False
+        pass
+    assert not cuda.counted
 
 
 def test_a_question_that_fails_in_the_fork_has_no_answer() -> None:

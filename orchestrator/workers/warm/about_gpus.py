@@ -1,7 +1,7 @@
-"""Answers to what imports ask about the GPUs. torch would start CUDA for an answer, and no run could be forked after that.
+"""Answers to what imports ask about the GPUs. For an answer torch starts CUDA or NVML, and no run could be forked after that.
 
-bitsandbytes asks for the compute capability while it is imported, and torchao whether Triton can use the GPU. A fork gives the
-answer, and ends.
+bitsandbytes asks for the compute capability while it is imported, and torchao whether Triton can use the GPU. Both ask whether
+there is a GPU: the NVML of driver 580 starts a thread then. A fork gives the answer, and ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from typing import Any, Callable, NoReturn
 
 from forks import waitstatus
 
-QUESTIONS = (("torch.cuda", "get_device_capability"), ("torch.utils._triton", "has_triton"))
+QUESTIONS = (
+    *(("torch.cuda", question) for question in ("is_available", "device_count", "get_device_capability")),
+    ("torch.utils._triton", "has_triton"),
+)
 
 
 @contextlib.contextmanager
@@ -25,10 +28,10 @@ def answered_in_forks(cuda: Any) -> Iterator[None]:
 
     With unlike GPUs, the answer may depend on the GPUs of a run. Then CUDA is started here, and the runs start cold.
     """
-    capability, answering = cuda.get_device_capability, cuda.is_available()
+    capability, count, answering = cuda.get_device_capability, cuda.device_count, True
 
     def alike() -> bool:
-        return len({capability(number) for number in range(cuda.device_count())}) == 1
+        return len({capability(number) for number in range(count())}) == 1
 
     def asking(plain: Callable[..., Any]) -> Callable[..., Any]:
         @functools.lru_cache(maxsize=None)
