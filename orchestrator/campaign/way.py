@@ -16,7 +16,7 @@ from orchestrator.files.printable_text import one_line
 from orchestrator.measure.failure_kinds import KINDS
 from orchestrator.plan.command.warm_start import environment_of
 from orchestrator.plan.config import Document
-from orchestrator.records import Experiment
+from orchestrator.records import Device, Experiment
 from orchestrator.records.price import Price
 from orchestrator.results.due_runs import NO_RETRY, Retry
 
@@ -54,9 +54,10 @@ class Way:
     def environment_of(self, experiment: Experiment) -> Environment | None:
         """Return the environment of a starter for this experiment, or None for a cold start.
 
-        Without `--warm`, runs on GPUs start cold: no one has compared the speeds of warm and cold runs there yet.
+        Without `--warm`, runs on several GPUs start cold: warm ones were not tried yet.
         """
-        return environment_of(experiment, on_gpus=self.warm is True)
+        untried = experiment.device is Device.CUDA and experiment.num_gpus > 1
+        return None if untried and not self.warm else environment_of(experiment)
 
     @property
     def probes_warm(self) -> bool:

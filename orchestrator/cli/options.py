@@ -67,8 +67,8 @@ Warm = Annotated[
     bool | None,
     Option(
         "--warm/--cold",
-        help="Fork runs from a process that has imported torch and transformers, or start each run anew. [default: on CPUs, warm "
-        "for probes, --find and tune; cold else]",
+        help="Fork runs from a process that has imported torch and transformers, or start each run anew. [default: warm for "
+        "probes, --find and tune, but not on several GPUs; cold else]",
     ),
 ]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would run; write nothing and run nothing.")]

@@ -34,9 +34,9 @@ pytestmark = [
 SCENARIOS = text("scenarios/training-gpu.yaml")
 
 
-def _campaign(folder: Path, scenario: str) -> Campaign:
+def _campaign(folder: Path, scenario: str, *words: str) -> Campaign:
     (folder / "scenarios.yaml").write_text(SCENARIOS)
-    done = tunebench(folder, "run", "scenarios.yaml", "--scenario", scenario, "--memory", "all")
+    done = tunebench(folder, "run", "scenarios.yaml", "--scenario", scenario, "--memory", "all", *words)
     assert done.code == 0, done.said
     return done
 
@@ -108,6 +108,15 @@ def test_the_estimate_is_within_a_tenth_of_the_measured_peak(campaign: Campaign,
     estimated = estimate(experiment)
     assert isinstance(estimated, Estimate)
     assert estimated.peak_allocated_bytes == pytest.approx(numbers["peak_allocated_bytes"], rel=0.1)
+
+
+def test_a_warm_start_needs_the_same_memory(tmp_path: Path, eager: RunRecord, numbers: dict[str, Any]) -> None:
+    warm = _campaign(tmp_path, "compiled", "--framework", "baseline", "--warm").record("baseline")
+    assert (eager.provenance["start"], warm.provenance["start"]) == ("cold", "warm"), warm.provenance["cold_because"]
+    found = {measurement.name: measurement.value for measurement in warm.measurements}
+    for name in ("peak_allocated_bytes", "peak_reserved_bytes", "tokens"):
+        assert found.get(name) == numbers.get(name), name
+    assert found["peak_allocated_bytes"] > 0
 
 
 @pytest.mark.skipif(importlib.util.find_spec("liger_kernel") is None, reason="liger-kernel is not installed")

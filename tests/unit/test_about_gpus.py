@@ -20,8 +20,8 @@ import about_gpus
 class Gpus(ModuleType):
     """torch.cuda of a machine with GPUs of these capabilities.
 
-    `started` tells whether this process has started CUDA, and `counted` whether it has counted the GPUs, which starts NVML. As torch
-    does, it asks for the capabilities by their name again while it starts CUDA.
+    `started` tells whether this process has started CUDA, and `counted` whether it has counted the GPUs, which starts NVML. As
+    torch does, it asks for the capabilities by their name again while it starts CUDA.
     """
 
     def __init__(self, *capabilities: tuple[int, int]) -> None:

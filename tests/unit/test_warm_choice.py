@@ -32,10 +32,12 @@ def test_probes_and_races_start_warm_by_themselves(warm: bool | None, race: bool
     assert (way.probes_warm, way.measures_warm) == (probes, measures)
 
 
-def test_runs_on_gpus_start_warm_only_if_asked() -> None:
+def test_runs_on_several_gpus_start_warm_only_if_asked() -> None:
     on_gpu = replace(HF, device=Device.CUDA)
-    assert Way().environment_of(HF) and not Way().environment_of(on_gpu)
-    assert Way(warm=True).environment_of(on_gpu)
+    on_two = replace(on_gpu, num_gpus=2)
+    assert Way().environment_of(replace(HF, num_gpus=2)) and Way().environment_of(on_gpu)
+    assert not Way().environment_of(on_two)
+    assert Way(warm=True).environment_of(on_two)
 
 
 @pytest.mark.parametrize(

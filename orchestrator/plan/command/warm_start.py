@@ -19,9 +19,9 @@ from orchestrator.records import Device, Experiment
 _OF_THE_RUN = ("TUNEBENCH_", "CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU")
 
 
-def environment_of(experiment: Experiment, *, on_gpus: bool = True) -> Environment | None:
-    """Return the environment of the experiment's imports, or None if it must start cold. With `on_gpus` false, GPUs start cold."""
-    if not may_be_warm(experiment) or (experiment.device is Device.CUDA and not on_gpus):
+def environment_of(experiment: Experiment) -> Environment | None:
+    """Return the environment of the experiment's imports, or None if it must start cold."""
+    if not may_be_warm(experiment):
         return None
     variables = environment(experiment, visible="", run_dir=Path())
     if not variables.get("OMP_NUM_THREADS"):  # then the number of threads depends on the cores at the imports
