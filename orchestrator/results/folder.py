@@ -24,6 +24,8 @@ SUITE_FILE = "suite.json"
 # The races of `tunebench tune`; `campaign/race/as_json.py` describes it.
 RACE_FILE = "race.json"
 TOOL = "tunebench"
+# A race with more runs is from a damaged file.
+_MOST_RUNS = 10**9
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -146,6 +148,13 @@ def races(root: Path) -> list[dict[str, Any]]:
 def raced(race: Mapping[str, Any]) -> Iterator[str]:
     """Yield the ids of the experiments in a race."""
     yield from (one["id"] for one in _rows(race))
+
+
+def runs_of_race(race: Mapping[str, Any]) -> dict[str, int]:
+    """Return id → the number of runs of an experiment that a race had at its last look."""
+    return {
+        one["id"]: runs for one in _rows(race) if isinstance(runs := one.get("runs"), int) and 0 <= runs < _MOST_RUNS
+    }
 
 
 def repeats_of_round(race: Mapping[str, Any]) -> dict[str, int]:

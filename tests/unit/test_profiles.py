@@ -156,7 +156,7 @@ def test_any_events_are_read_or_left_out(tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"{", "the trace cannot be read: it is not JSON; profile again"),
+        (b"{", "the trace cannot be read: it is not JSON; remove it and profile again"),
         (b"[1]", "this is not a trace of torch's profiler; name a file such as rank0.json.gz"),
         (b'{"traceEvents": [{"ph": "X", "ts": ' + b"9" * 5000 + b"}]}", "the trace has no ProfilerStep#…"),
         (b"[" * 100_000, "the trace cannot be read: "),

@@ -266,13 +266,13 @@ def test_the_page_begins_with_the_answer_of_a_race_unless_its_own_is_the_same(tm
 
     def said() -> list[str]:
         page = report_page(with_baseline(load([tmp_path / "runs"])), roots=[store.root], highlights=())
-        return re.findall(r"<strong>The race:</strong> (.*?)</p>", page)
+        return re.findall(r"<strong>The race</strong> (.*?)</p>", page)
 
     def raced(aim: Aim, values: dict[str, list[float | NoSpeed]]) -> list[str]:
         as_json.keep([place(values)], store, aim)
         return said()
 
-    start = "full: config:tiny-llama, 1 process: "
+    start = "after 5 runs: full: config:tiny-llama, 1 process: "
     fast: dict[str, list[float | NoSpeed]] = {"a": [4.6] * 3, "b": [4.0] * 2}
     assert raced(Aim(), fast) == [], "the page says the same"
     assert raced(Aim(), {"a": [4.0] * 2, "b": [4.6] * 3}) == [
@@ -281,11 +281,27 @@ def test_the_page_begins_with_the_answer_of_a_race_unless_its_own_is_the_same(tm
     (by_cost,) = raced(Aim(objective=Objective.COST), fast)
     assert by_cost.startswith(f"{start}kind a needs the least money per token; kind b, the next, needs ")
     assert raced(Aim(), {"a": [4.6], "b": [4.5]}) == [], "it is not over"
+    as_json.keep([place({"a": [4.6] * 3}, experiments=[A])], store, Aim(objective=Objective.COST))
+    assert said() == [], "a single experiment has no race"
+    as_json.keep([place({"a": [4.6] * 3, "b": [4.0] * 2})], store, Aim())
     document = json.loads((store.root / RACE_FILE).read_text())
-    document["races"][0] |= {"is_over": True, "answer": "<b>x\n" + "y" * 1000, "winner": []}
-    (store.root / RACE_FILE).write_text(json.dumps(document))
-    (hostile,) = said()
-    assert hostile.startswith("&lt;b&gt;x") and len(hostile) < 450
+    for winner, runs, start in (([], 3, None), (7, 3, None), ("a", 10**400, None), ("a", True, "after 3 runs")):
+        (race,) = document["races"]
+        race |= {"is_over": True, "answer": "<b>x\n" + "y" * 1000, "winner": winner}
+        race["experiments"][0]["runs"] = runs
+        (store.root / RACE_FILE).write_text(json.dumps(document))
+        hostile = said()
+        assert bool(hostile) is (start is not None)
+        for text in hostile:
+            assert text.startswith(f"{start}: &lt;b&gt;x") and len(text) < 850
+
+
+def test_the_answer_in_the_file_says_which_limit_was_not_applied(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "r", {})
+    silent = {one.id: [ended(one, 1, tokens_per_s=1.0)] for one in (A, B)}
+    as_json.keep([replace(place({"a": [4.6] * 3, "b": [4.0] * 2}), records=silent)], store, Aim(loss=0.01))
+    (race,) = json.loads((store.root / RACE_FILE).read_text())["races"]
+    assert race["answer"].endswith(": no run reports its loss, so --limit loss was not applied.")
 
 
 def test_the_status_of_a_race_counts_its_round_only(tmp_path: Path) -> None:
@@ -323,11 +339,12 @@ def test_the_runs_of_each_round_are_counted_anew(tmp_path: Path) -> None:
 def test_a_limit_that_could_not_be_applied_is_said() -> None:
     silent, told = ended(A, 1, tokens_per_s=1.0), ended(B, 1, tokens_per_s=1.0, train_loss=1.0)
     race_of_both = replace(place({"a": [4.6], "b": [4.0]}), records={A.id: [silent], B.id: [told]})
-    (text,) = winners.unlimited([race_of_both], Aim(loss=0.01))
+    names = Names([race_of_both])
+    (text,) = winners.unlimited(race_of_both, names, Aim(loss=0.01))
     assert text.endswith("some experiments do not report their loss, so --limit loss was not applied to them.")
-    (text,) = winners.unlimited([replace(race_of_both, records={A.id: [silent]})], Aim(loss=0.01))
+    (text,) = winners.unlimited(replace(race_of_both, records={A.id: [silent]}), names, Aim(loss=0.01))
     assert text.endswith("no run reports its loss, so --limit loss was not applied.")
-    assert not [*winners.unlimited([replace(race_of_both, records={B.id: [told]})], Aim(loss=0.01))]
+    assert not [*winners.unlimited(replace(race_of_both, records={B.id: [told]}), names, Aim(loss=0.01))]
 
 
 def test_what_is_over_a_limit_is_not_the_next() -> None:

@@ -75,7 +75,9 @@ def _race(place: Place, names: Names, aim: Aim) -> dict[str, Any]:
         "objective": aim.objective,
         "limits": {"memory_bytes": aim.memory_bytes, "loss": aim.loss},
         "is_over": not place.state.due,
-        "answer": None if place.state.due else winners.answer(place, names, aim),
+        "answer": None
+        if place.state.due
+        else " ".join((winners.answer(place, names, aim), *winners.unlimited(place, names, aim))),
         "winner": None if place.state.due else place.winner,
         "words": in_words(place),
         "experiments": [_experiment(place, name, names) for name in in_order(place.state)],

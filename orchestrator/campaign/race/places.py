@@ -211,17 +211,12 @@ def _inexact(group: Sequence[Experiment], records: Mapping[str, Records]) -> dic
     """Return NoSpeed.INEXACT for each run (id, place in its sequence) of an operator that is far less exact than eager."""
     operators = [one for one in group if one.trainer == OPERATORS]
     plain = [one for one in operators if one.arguments.get("implementation", PLAIN) == PLAIN]
-    errors = {
-        one.arguments.get("dtype"): error
-        for one in plain
-        for record in records[one.id]
-        if (error := _error(record)) is not None
-    }
+    errors = [error for one in plain for record in records[one.id] if (error := _error(record)) is not None]
     return {
         (one.id, at): NoSpeed.INEXACT
         for one in operators
         for at, record in enumerate(records[one.id])
-        if is_less_exact(_error(record), errors.get(dtype := one.arguments.get("dtype")), str(dtype))
+        if errors and is_less_exact(_error(record), errors[-1], str(one.arguments.get("dtype")))
     }
 
 

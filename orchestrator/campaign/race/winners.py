@@ -56,12 +56,10 @@ def without_doubts(races: Sequence[Place]) -> Iterator[str]:
             yield one_line(f"{names.place(place)}: {counts} and did not count.", longest=300)
 
 
-def unlimited(races: Sequence[Place], aim: Aim) -> Iterator[str]:
-    """Yield a sentence for each race with runs that could not be held to a limit."""
-    names = Names(races)
-    for place in races:
-        for limit in aim.unmeasured(place.records):
-            yield f"{names.place(place)}: {_whom(place, aim, limit)}."
+def unlimited(place: Place, names: Names, aim: Aim) -> Iterator[str]:
+    """Yield a sentence for each limit that runs of a race could not be held to."""
+    for limit in aim.unmeasured(place.records):
+        yield f"{names.place(place)}: {_whom(place, aim, limit)}."
 
 
 def _whom(place: Place, aim: Aim, limit: str) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.campaign.race.aim import Aim
+    from orchestrator.campaign.race.names import Names
     from orchestrator.campaign.race.places import Place
     from orchestrator.machine.provenance import Machine
     from orchestrator.plan.expand import Plan
@@ -70,27 +71,29 @@ class Races:
     def show(self, planned: Plan, store: Store) -> tuple[bool, list[str]]:
         """Show who was dropped, and what is best. Return whether each race that is over has a winner, and what is best."""
         from orchestrator.campaign.race import places, view, winners
+        from orchestrator.campaign.race.names import Names
 
         races = [*places.places(planned.experiments, store, self.aim)]
+        names = Names(races)
         for title, table in view.tables(races):
             say(f"\n{title}")
             print_table(table)
         say("")
-        best, remarks = self._answers(races, store)
-        for sentence in (*best, *remarks, *winners.without_doubts(races), *winners.unlimited(races, self.aim)):
+        best, remarks = self._answers(races, names, store)
+        unlimited = [text for place in races for text in winners.unlimited(place, names, self.aim)]
+        for sentence in (*best, *remarks, *winners.without_doubts(races), *unlimited):
             say(sentence)
         return all(place.state.due or place.winner for place in races), best
 
-    def _answers(self, races: Sequence[Place], store: Store) -> tuple[list[str], list[str]]:
+    def _answers(self, races: Sequence[Place], names: Names, store: Store) -> tuple[list[str], list[str]]:
         """Return two values: the answers of the races that are over, and what the report says where it names no such winner.
 
         Where the report names the same experiment as fastest, its own answer counts: it has all runs of the winner, and the race
         estimates the winner before its last repeats. The report does not know limits, and has no answer for energy.
         """
         from orchestrator.campaign.race import winners
-        from orchestrator.campaign.race.names import Names
 
-        names, best, remarks = Names(races), list[str](), list[str]()
+        best, remarks = list[str](), list[str]()
         reported = () if self.aim.has_limits else _reported(store, self.aim.objective)
         for place in races:
             if place.state.due:

@@ -37,7 +37,7 @@ from orchestrator.results.folder import is_ours
 from orchestrator.results.store import Store
 
 MONITOR, NUMBER = "torch_profiler", "profiled_steps"
-# So many traces that cannot be read are no accident.
+# If so many traces cannot be read, another one cannot be read either.
 _UNREADABLE = 2
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.files import gc_pause
+from orchestrator.files.printable_text import counted
 from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact
 from orchestrator.report.highlights import Highlight, HighlightKind
@@ -88,15 +89,17 @@ def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Seque
 
 
 def _races(roots: Sequence[Path], found: Sequence[Answer]) -> Iterator[str]:
-    """Yield the answers of races (`tunebench tune`), unless the page's own answer names the same fastest experiment.
+    """Yield the answers of races (`tunebench tune`) that have a winner, and how many runs they had.
 
-    A race knows limits and other objectives, and leaves out single runs in doubt.
+    A race knows limits and other objectives, and leaves out single runs in doubt. An answer is left out if the page's own answer
+    names the same fastest experiment.
     """
     fastest = {name for answer in found if len(answer.best) == 1 for name in answer.best}
     for race in (race for root in roots for race in folder.races(root) if race.get("is_over") is True):
-        is_said = race.get("objective") == SPEEDS_OF_RACES and str(race.get("winner")) in fastest
-        if isinstance(race.get("answer"), str) and not is_said:
-            yield one_line(race["answer"], width=400)
+        winner, text, runs = race.get("winner"), race.get("answer"), folder.runs_of_race(race)
+        is_said = race.get("objective") == SPEEDS_OF_RACES and str(winner) in fastest
+        if isinstance(winner, str) and isinstance(text, str) and len(runs) > 1 and not is_said:
+            yield one_line(f"after {counted(sum(runs.values()), 'run')}: {text}", width=800)
 
 
 def _best(highlights: Sequence[Highlight], *, places: int) -> Markup:

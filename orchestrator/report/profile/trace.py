@@ -83,7 +83,7 @@ def read(path: Path) -> Profile:
         raise SelectionError(f"{path}: there is no such file; name a trace, or a folder with one") from None
     except (OSError, ValueError, RecursionError) as error:
         why = "it is not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise SelectionError(f"{path}: the trace cannot be read: {why}; profile again") from None
+        raise SelectionError(f"{path}: the trace cannot be read: {why}; remove it and profile again") from None
     events = document.get("traceEvents") if isinstance(document, dict) else None
     if not isinstance(events, list):
         raise SelectionError(f"{path}: this is not a trace of torch's profiler; name a file such as rank0.json.gz")
