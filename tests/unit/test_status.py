@@ -250,6 +250,27 @@ def test_looks_end_when_all_is_done_or_when_asked(store: Store, tmp_path: Path) 
     assert len(list(looks(Reader(over), pause=lambda _: pytest.fail("waited for nothing")))) == 1
 
 
+@pytest.mark.parametrize("what", ["gone", "a file", "a link to itself", "empty", "another folder"])
+def test_looks_end_with_an_error_when_the_folder_is_gone(store: Store, tmp_path: Path, what: str) -> None:
+    ids = frozenset(store.ids())
+    seen = looks(Reader(store, only=ids), pause=lambda _: False)
+    assert not next(seen).is_over()
+    store.root.rename(tmp_path / "moved")
+    if what == "a file":
+        store.root.touch()
+    elif what == "a link to itself":
+        store.root.symlink_to(store.root)
+    elif what == "empty":
+        store.root.mkdir()
+    elif what == "another folder":
+        Store.create(store.root, {}).add([named("d")])
+        suite = json.loads((store.root / "suite.json").read_text())
+        (store.root / "suite.json").write_text(json.dumps({**suite, "created": "2026-11-01T03:00:00"}))
+    says = {"empty": "this is not a results folder", "another folder": "another results folder has taken its place"}
+    with pytest.raises(ResultsError, match=says.get(what, "there is no such folder")):
+        next(seen)
+
+
 def test_a_signal_ends_a_pause_and_the_looks(store: Store) -> None:
     with StopSignals() as stop:
         pause = pause_on(stop)

@@ -27,6 +27,7 @@ from orchestrator.campaign.status.experiment import (
     signature,
 )
 from orchestrator.campaign.status.time_left import Expectation, Span, Work
+from orchestrator.errors import ResultsError
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Job
 from orchestrator.records.labels import labels
@@ -102,6 +103,7 @@ class Reader:
     ) -> None:
         self.store, self.only, self.queue = store, only, queue
         self._seen: object = None
+        self._made_at: object = None
         self._followers: dict[str, Follower] = {}
         self._expectation = Expectation(())
         self._spans: tuple[Span, ...] = ()
@@ -167,17 +169,23 @@ class Reader:
         return self._labels
 
     def _find(self) -> None:
-        """List the experiments again if the folder that contains them may have changed."""
+        """List the experiments again if the folder that contains them may have changed.
+
+        Raise ResultsError if the results folder is gone, or if another one has taken its place: the runs of this one are not over.
+        """
         folder = signature(self.store.root / "experiments")
         seen = (signature(self.store.root / SUITE_FILE), folder)
         if seen == self._seen and is_settled(folder):
             return
-        self._seen = seen
+        made_at = Store.resume(self.store.root).suite().get("created")
+        if self._made_at not in (None, made_at):
+            raise ResultsError(f"{self.store.root}: another results folder has taken its place; repeat the command")
         present = self.store.ids()
         ids = [name for name in present if self.only is None or name in self.only]
         missing = self.store.missing(present).items()
         self._missing = tuple(sentence for name, sentence in missing if self.only is None or name in self.only)
         self._followers = {name: self._followers.get(name) or Follower(self.store, name) for name in ids}
+        self._seen, self._made_at = seen, made_at
 
     def _settle(self, changed: Sequence[Follower], followers: Sequence[Follower]) -> None:
         """Update the due runs of the changed experiments, and the expected times of runs."""
