@@ -18,7 +18,8 @@ SCHEMA_VERSION = 1
 class Kind:
     """The name of a figure for people, its unit, and its direction. A shown value is the value divided by `scale`.
 
-    `least_share` is the smallest difference that means something.
+    `least_share` is the smallest difference that means something. `between` has the smallest and the largest value that a machine
+    can have: those of `measure.metrics.limits`, and for a thread one loop per cycle.
     """
 
     label: str
@@ -26,6 +27,7 @@ class Kind:
     scale: float = 1e9
     smaller_is_better: bool = False
     least_share: float = 0.03
+    between: tuple[float, float] = (1.0, 1e15)
 
 
 # Between two screens of the same idle machine, figures in which the host's time counts differed by up to 12 %.
@@ -33,11 +35,11 @@ _of_host = partial(Kind, least_share=0.15)
 
 
 OF_A_GPU: Mapping[str, Kind] = {
-    "matmul_flops_per_s": Kind(label="bf16 matmul", unit="TFLOP/s", scale=1e12),
+    "matmul_flops_per_s": Kind(label="bf16 matmul", unit="TFLOP/s", scale=1e12, between=(1.0, 1e17)),
     "hbm_bytes_per_s": Kind(label="HBM copy"),
     "host_to_device_bytes_per_s": Kind(label="host to GPU"),
     "device_to_host_bytes_per_s": Kind(label="GPU to host"),
-    "launch_s": _of_host(label="launch latency", unit="µs", scale=1e-6, smaller_is_better=True),
+    "launch_s": _of_host(label="launch latency", unit="µs", scale=1e-6, smaller_is_better=True, between=(1e-9, 1e3)),
 }
 OF_ALL: Mapping[str, Kind] = {
     "all_reduce_256mib_bytes_per_s": Kind(label="all-reduce, 256 MiB"),
@@ -50,7 +52,7 @@ OF_A_PAIR: Mapping[str, Kind] = {
 CPU = "cpu_loops_per_s"
 KINDS: Mapping[str, Kind] = {
     **OF_A_GPU,
-    CPU: _of_host(label="CPU, one thread", unit="million loops/s", scale=1e6),
+    CPU: _of_host(label="CPU, one thread", unit="million loops/s", scale=1e6, between=(1.0, 1e10)),
     **OF_ALL,
     **OF_A_PAIR,
 }

@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from math import isclose
 from pathlib import Path
 
 from orchestrator.errors import ResultsError
@@ -17,10 +18,13 @@ from orchestrator.files.cache import cache_folder
 from orchestrator.files.redaction import redact
 from orchestrator.records.as_json import dump, load
 from orchestrator.screen.figures import KINDS, SCHEMA_VERSION, Screen
+from orchestrator.screen.judge import share
 
 FOLDER = "screens"
 # The newest files that are read. Older screens say less about the machine of today.
 MOST = 100
+# The threads of a process may wait at the same time, so their share can be above 1.
+MOST_WAIT = 1e4
 _LARGEST = 2 * reading.MIB
 
 
@@ -71,8 +75,18 @@ def _screen(path: Path) -> Screen | None:
     except (OSError, ValueError):
         return None
     screen = replace(screen, off=tuple(one for one in screen.off if one.name in KINDS))  # of a newer version, perhaps
-    sound = all(sample > 0 for figure in screen.figures for sample in figure.samples)
-    return screen if sound and screen.schema_version == SCHEMA_VERSION else None
+    return screen if _is_sound(screen) and screen.schema_version == SCHEMA_VERSION else None
+
+
+def _is_sound(screen: Screen) -> bool:
+    """Return whether a machine can have all figures of the screen. The share of a figure that is off is that of its two values."""
+    values = [(figure.name, sample) for figure in screen.figures if figure.name in KINDS for sample in figure.samples]
+    values += [(one.name, value) for one in screen.off for value in (one.value, one.reference)]
+    return (
+        all(KINDS[name].between[0] <= value <= KINDS[name].between[1] for name, value in values)
+        and all(isclose(one.share, share(one.name, one.value, one.reference), abs_tol=1e-3) for one in screen.off)
+        and 0 <= (screen.core_wait_share or 0) <= MOST_WAIT
+    )
 
 
 def _word(host: str) -> str:

@@ -218,11 +218,26 @@ def test_what_is_not_a_screen_is_left_out(tmp_path: Path, content: str) -> None:
     assert [*on_disk.read(tmp_path)] == [*on_disk.read(tmp_path / "missing")] == []
 
 
-@pytest.mark.parametrize("sample", [0.0, -1.0])
-def test_a_file_with_a_rate_of_0_is_left_out(tmp_path: Path, sample: float) -> None:
-    wrong = screened([], of_gpu(0, 1.0, samples=(sample,)))
-    (tmp_path / on_disk.file_name(wrong)).write_text(on_disk.text(wrong))
-    assert [*on_disk.read(tmp_path)] == []
+def kept_in(folder: Path, text: str) -> list[Screen]:
+    """Return what is read of a file with this text."""
+    (folder / "20261126080000-abcdef.json").write_text(text)
+    return [*on_disk.read(folder)]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("sample", ["0.0", "-1.0", "1e-300", "1e308", "1e400", "1" + "0" * 400])
+def test_a_file_with_a_figure_that_no_machine_has_is_left_out(tmp_path: Path, name: str, sample: str) -> None:
+    text = on_disk.text(screened([], Figure(name=name, samples=(0.015625,) * 5)))
+    assert kept_in(tmp_path, text.replace("0.015625", sample)) == []
+
+
+@pytest.mark.parametrize("wrong", [{"value": 1e308}, {"reference": 1e308}, {"share": 1e308}, {"share": -0.9}])
+def test_a_file_with_a_difference_that_no_machine_has_is_left_out(tmp_path: Path, wrong: dict[str, float]) -> None:
+    new = screened([700 * TERA, 650 * TERA])
+    (known,) = judge.off(new, {})
+    assert kept_in(tmp_path, on_disk.text(replace(new, off=(known,))))
+    assert kept_in(tmp_path, on_disk.text(replace(new, off=(replace(known, **wrong),)))) == []
+    assert kept_in(tmp_path, on_disk.text(replace(new, core_wait_share=1e308))) == []
 
 
 def test_a_bundle_has_the_screens_of_its_campaign_and_hides_the_host(in_process: Call, tmp_path: Path) -> None:
