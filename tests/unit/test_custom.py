@@ -10,6 +10,7 @@ import pytest
 from factories import results
 from factories.cases import cases
 
+from orchestrator.plan.config.keys.value_types import not_ours
 from orchestrator.records import CustomCommand, Experiment, MetricSource, dump
 from orchestrator.trainers import units
 from orchestrator.trainers.external import custom
@@ -205,3 +206,16 @@ def test_all_patterns_of_a_run_share_a_time(tmp_path: Path, monkeypatch: pytest.
     metrics = {name: MetricSource(pattern=r"(a+)+$") for name in ("one", "two")}
     one, two = custom.read_metrics(CustomCommand(command=("x",), results="log", metrics=metrics), tmp_path)
     assert "was ended after 1.5 s" in one.why_missing and "was ended after 1 s" in two.why_missing
+
+
+@pytest.mark.parametrize("name", ["my_low", "my_runs", "train_loss_low", "step_tokens_spread", "step_time_low_s"])
+def test_a_name_like_that_of_a_column_over_repeats_is_allowed(name: str) -> None:
+    assert not_ours({name: {}}) == {name: {}}
+
+
+@pytest.mark.parametrize(
+    "name", ["tokens_per_s_low", "real_tokens_per_s_high", "tokens_per_s_runs", "round_time_spread"]
+)
+def test_the_name_of_a_column_over_repeats_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"Tunebench makes the column {name} itself"):
+        not_ours({name: {}})

@@ -29,6 +29,7 @@ __all__ = [
     "MIB",
     "ONE_RUN_EFFECT",
     "OURS",
+    "OVER_REPEATS",
     "SETTINGS",
     "Direction",
     "Judged",
@@ -54,8 +55,14 @@ _GROUPS = (
 
 METRICS: dict[str, Metric] = {metric.name: metric for group in _GROUPS for metric in group}
 
+# The columns that describe a metric over repeats: its interval, its spread and the number of its runs. One run has none of them.
+OVER_REPEATS = frozenset(
+    {f"{name}{end}" for name in METRICS for end in ("_low", "_high", "_spread", "_runs")}.intersection(METRICS)
+) | {"round_time_spread"}
+
 # The names that no trainer may report: Tunebench makes these columns from records, from other columns, or from several rows.
-OURS = frozenset(("wall_s", "neighbours", *(metric.name for metric in (*work.RELATIVE, *work.COMPARISON, *work.COST))))
+_MADE = (*work.RELATIVE, *work.COMPARISON, *work.COST)
+OURS = frozenset(("wall_s", "neighbours", *(metric.name for metric in _MADE))) | OVER_REPEATS
 
 
 def columns(where: Where) -> tuple[str, ...]:

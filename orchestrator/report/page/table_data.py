@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import log2
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.measure.metrics import DASH, Direction, Metric, Show, Where, columns, metric
+from orchestrator.measure.metrics import DASH, OVER_REPEATS, Direction, Metric, Show, Where, columns, metric
 from orchestrator.measure.metrics import shown as forms
 from orchestrator.records import Device
 from orchestrator.report.page.charts.chart_data import SPEEDS, Key
@@ -169,7 +169,7 @@ def _column(frame: pd.DataFrame, name: str, unclaimed: Collection[int]) -> dict[
         texts = [DASH if number is None else forms.text(number, form) for number in numbers]
         if name in _SHADED:
             head["shades"] = _shades(numbers, known.direction, unclaimed if name == _SPEEDUP else ())
-        if f"{name}_low" in frame:
+        if f"{name}_low" in OVER_REPEATS.intersection(frame):
             head["after"] = [*map(_interval, *(column(frame, f"{name}{end}") for end in ("", "_low", "_high")))]
         return head | {"raw": [_number(number) for number in numbers], "shown": texts}
     return head | in_words(None if value is None else shown_word(name, value) for value in values)

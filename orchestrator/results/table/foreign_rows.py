@@ -16,7 +16,7 @@ from itertools import chain
 from orchestrator.files import reading
 from orchestrator.files.printable_text import quoted
 from orchestrator.files.redaction import Redactor, redact_cells
-from orchestrator.measure.metrics import FACTS, METRICS, Show, limits
+from orchestrator.measure.metrics import FACTS, METRICS, OVER_REPEATS, Show, limits
 from orchestrator.measure.metrics.work import COMPARISON, RELATIVE
 from orchestrator.records import Caveat, CaveatKind, Experiment, Job, RunRecord, Status
 from orchestrator.records.experiment import SAFE_ID
@@ -28,9 +28,9 @@ from orchestrator.results.table.rows import Row, Value
 # A run has about 200 columns. A record with more columns than this limit is left out, since its table would take all memory.
 MAX_COLUMNS = 5000
 
-# Columns whose values depend on other experiments. Only the table computes them: if a file or a trainer has such a column, it is
-# left out.
-COMPUTED = frozenset(metric.name for metric in (*COMPARISON, *RELATIVE))
+# Columns whose values depend on other runs or experiments. Only the table computes them: if a file or a trainer has such a column,
+# it is left out.
+COMPUTED = OVER_REPEATS.union(metric.name for metric in (*COMPARISON, *RELATIVE))
 _OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | COMPUTED
 _SMALLEST = 1 / reading.LARGEST
 _NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is not Show.TEXT)
