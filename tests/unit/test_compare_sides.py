@@ -286,7 +286,7 @@ def test_another_command_and_other_rules_of_measuring_are_told(tmp_path: Path) -
     assert [(found.name, found.base, found.new) for found in pair(*sides)[0].environment] == [
         ("accelerate.dynamo_config.dynamo_backend", "no", "inductor"),
         ("accelerate.mixed_precision", "no", "bf16"),
-        ("custom.command", "'{python}' t.py --kind 'a b'", "'{python}' t.py --kind a b"),
+        ("custom.command", "{python} t.py --kind 'a b'", "{python} t.py --kind a b"),
         ("measure.at_most_steps", None, 25),
         ("measure.discard_steps", 2, 31),
         ("steps", None, "tunebench.steps"),
@@ -299,6 +299,18 @@ def test_runs_without_keys_do_not_differ_from_those_with_keys() -> None:
     keys = {"custom.command": "x", "host": "a"}
     assert environment.combined([{"host": "a"}, keys, keys]) == keys
     assert environment.combined([{"custom.command": "x"}, keys]) == {"custom.command": "x", "host": "?, a"}
+
+
+@pytest.mark.parametrize("package", ["accelerate", "transformers", "measure"])
+def test_a_package_with_the_name_of_a_key_is_a_package(package: str) -> None:
+    """accelerate is a package, and `accelerate.mixed_precision` is a part of a key."""
+    assert environment.combined([{package: "1.0"}, {"x": 1}])[package] == "1.0, ?"
+    base, new = (
+        Entry(key={}, label="a", status="ok", environment={"torch": n, package: n, "accelerate.split": n, "steps": n})
+        for n in (1, 2)
+    )
+    names = [one.name for one in environment.differences(base, new)]
+    assert names.index("accelerate.split") < names.index("steps") < names.index("torch") < names.index(package)
 
 
 def test_sides_without_a_common_software_environment_are_told_how_to_be_compared(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ two results folders.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
@@ -68,6 +69,10 @@ WORKERS = "provenance_worker_versions_"
 _SOURCES, CONTENT, _PACKAGE = "provenance_sources_", "content of ", "provenance_package_"
 # Keys that decide what runs and how it is measured. Their parts are facts, such as `measure.discard_steps`.
 _KEYS = ("custom", "script", "accelerate", "measure", "steps", "target")
+# The key that is itself a fact. `accelerate` without a dot is the package.
+_WHOLE_KEY = "steps"
+# A word of a command that needs no quotes to be read: as for shlex, and with the braces of `{python}`.
+_PLAIN_WORD = re.compile(r"[\w@%+=:,./{}-]+", re.ASCII)
 _OF_PLACES = {"folder", "files", "script", "module"}  # the names of scripts are in the keys of entries
 _OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
 _OF_THE_GPUS = (GPU, "gpu_power_limit_w", "gpu_sm_clock_max_mhz")
@@ -130,7 +135,12 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Value]]:
         for part, one in value.items():
             yield from _parts(f"{name}.{part}", one)
     elif value not in (None, ()):
-        yield name, shlex.join(map(str, value)) if isinstance(value, (list, tuple)) else cell(value)
+        yield name, " ".join(map(_quoted, value)) if isinstance(value, (list, tuple)) else cell(value)
+
+
+def _quoted(word: object) -> str:
+    text = str(word)
+    return text if _PLAIN_WORD.fullmatch(text) else shlex.quote(text)
 
 
 def package_cells(packages: object) -> dict[str, Value]:
@@ -188,11 +198,14 @@ def _is_version(name: str) -> bool:
 
 
 def _is_of_the_user(name: str) -> bool:
+    """Return whether a fact comes from the user's files: the content of a file, or a key of the scenario file."""
     return name.startswith(CONTENT) or _is_key(name)
 
 
 def _is_key(name: str) -> bool:
-    return name.partition(".")[0] in _KEYS
+    """Return whether a fact is a part of one of `_KEYS`, such as `accelerate.mixed_precision`, or the key `steps`."""
+    key, dot, _ = name.partition(".")
+    return name == _WHOLE_KEY or (bool(dot) and key in _KEYS)
 
 
 def _rank(name: str) -> float:
