@@ -145,6 +145,12 @@ def test_both_ends_of_an_interval_have_one_unit(low: float, high: float, text: s
 # Back from JSON
 
 
+def test_long_values_that_begin_alike_are_shown_from_their_difference() -> None:
+    start = "python train.py " + "--option value " * 10
+    differing = Difference(name="custom.command", base=f"{start}--kind x", new=f"{start}--kind y")
+    assert wording.difference(differing) == "custom.command: …option value --kind x → …option value --kind y"
+
+
 def test_a_comparison_comes_back_from_its_own_text(tmp_path: Path) -> None:
     file = tmp_path / "comparison.json"
     file.write_text(as_json.text(everything()))

@@ -212,6 +212,21 @@ def test_two_commits_of_one_campaign_are_counted() -> None:
     assert wording.short_value(wording.COMMIT, f"{'a' * 40}, {'b' * 40}") == "aaaaaaa +1"
 
 
+def test_long_values_begin_near_their_difference_and_commits_stay_short() -> None:
+    start = "python train.py " + "--option value " * 10
+    one, two, three = (digit * 40 for digit in "123")
+    changes = [
+        Difference(name="custom.command", base=f"{start}--kind x", new=f"{start}--kind y"),
+        Difference(name=wording.COMMIT, base=f"{one}, {two}", new=f"{one}, {three}"),
+    ]
+    command, commits = wording.changes_shown(changes).split("; ")
+    assert command == "custom.command …option value --kind x → …option value --kind y"
+    assert commits == "commit 1111111 +1 → 1111111 +1"
+    assert wording.changes_text(changes[:1]) == f"custom.command {start}--kind x → {start}--kind y", (
+        "files have it whole"
+    )
+
+
 def test_names_on_the_axis_are_text(tmp_path: Path) -> None:
     for day in range(4):
         around = {"commit": f"<b>{day}</b>", "driver": f"{HOSTILE}{day}"}

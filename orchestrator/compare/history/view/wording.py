@@ -104,13 +104,16 @@ def changes_text(changes: Sequence[Difference]) -> str:
 
 def changes_shown(changes: Sequence[Difference]) -> str:
     """Return the first changes as a short text for people. Return a phrase if there are none."""
-    pairs = [
-        (change.name, *from_the_difference(_word(change.base), _word(change.new), longest=_LONGEST))
-        for change in changes[:MOST_CHANGES]
-    ]
-    short = [f"{fact(name)} {short_value(name, base)} {ARROW} {short_value(name, new)}" for name, base, new in pairs]
+    short = [f"{fact(change.name)} {f' {ARROW} '.join(_short_values(change))}" for change in changes[:MOST_CHANGES]]
     more = len(changes) - len(short)
     return "; ".join([*short, *([f"and {more} more"] if more else [])]) or "nothing known"
+
+
+def _short_values(change: Difference) -> list[str]:
+    """Return both values for people. Long texts begin near their difference; commits are short in any case."""
+    values = _word(change.base), _word(change.new)
+    values = values if change.name == COMMIT else from_the_difference(*values, longest=_LONGEST)
+    return [short_value(change.name, value) for value in values]
 
 
 def _word(value: Value) -> str:
