@@ -555,6 +555,20 @@ def test_a_profile_of_another_environment_is_said_with_its_differences(folder: P
     assert "torch: 2.13.0 → 1.13.0" in warning and warning.endswith("; to profile again, remove the trace.")
 
 
+def test_what_profiling_itself_changes_is_not_named(tmp_path: Path) -> None:
+    """The runs started warm, with others on the machine. A profiled run starts cold, by itself, with one more monitor."""
+    made = [replace(one, provenance={**one.provenance, "start": "warm"}, beside=("a",)) for one in records()]
+    sides = stored(tmp_path / "base", (BASE, made)), stored(tmp_path / "new", (BASE, made))
+    entries = [read_sides.read([place]).entries[0] for place in sides]
+    assert {"start": "warm", "neighbours": 1}.items() <= entries[0].environment.items()
+    found = comparison([Pair(label="full", base=entries[0], new=entries[1])], [row(Verdict.REGRESSED)])
+    prepared = profiles.prepare(found, ignore=["start", "neighbours"], here=here)
+    for side in prepared.contests[0].sides:
+        profiled_run(side, provenance={**made[0].provenance, "start": "cold"})
+    sentence, command = profiles.findings(found, prepared)
+    assert "another environment" not in sentence and command.startswith("  tunebench profile ")
+
+
 def test_a_run_that_could_make_no_trace_is_not_repeated(folder: Path, tmp_path: Path) -> None:
     other = stored(tmp_path / "other", (BASE, records()))
     (contest,) = profiled(folder, other).contests
