@@ -340,9 +340,15 @@ def test_gc_removes_what_killed_builds_left_at_once(folder: Path) -> None:
     (folder / "uv-cache").mkdir()
     (folder / "97306d215bb7").mkdir()  # somebody's folder, named by a commit
     (folder / "97306d215bb7.log").touch()
+    (folder / "1c2f5e6a7b80.lock").mkdir()
     (collected,) = inventory.collect(float("inf"))
     assert (collected.place, collected.freed_bytes) == (half, 1000) and "unfinished" in collected.why
-    assert sorted(path.name for path in folder.iterdir()) == ["97306d215bb7", "97306d215bb7.log", "uv-cache"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "1c2f5e6a7b80.lock",
+        "97306d215bb7",
+        "97306d215bb7.log",
+        "uv-cache",
+    ]
 
 
 def test_a_removal_that_is_interrupted_leaves_nothing_that_counts_as_built(wheels: Path) -> None:

@@ -127,14 +127,18 @@ def _state(place: Place, is_built: bool) -> State:
 
 
 def _places() -> list[Place]:
-    """Return the places of environments. Another folder, such as one that is named by a commit, has no lock or record."""
+    """Return the places of environments. Another folder, such as one that is named by a commit, has no lock or record.
+
+    A folder in the place of a lock is not from this program.
+    """
     folder = environments_folder()
     try:
         digests = {path.stem for path in folder.iterdir() if IS_DIGEST.fullmatch(path.stem)}
     except FileNotFoundError:
         return []
     places = (Place(folder / digest) for digest in sorted(digests))
-    return [place for place in places if any(file.exists() for file in (place.lock_file, place.record))]
+    known = (place for place in places if any(file.exists() for file in (place.lock_file, place.record)))
+    return [place for place in known if not place.lock_file.is_dir()]
 
 
 def _last_used(place: Place) -> float | None:
