@@ -142,7 +142,7 @@ def read(
 def _broken_limit(
     experiment: Experiment, own: Sequence[Measurement], reading: throughput.Reading, wall_s: float | None
 ) -> str | None:
-    """Return a sentence that says why a number of the trainer or of the steps is impossible.
+    """Return a sentence that says why a number of the trainer or of the steps is impossible, or why two of them are.
 
     Return None if all numbers are possible.
     """
@@ -157,7 +157,11 @@ def _broken_limit(
             )
             if limit is not None:
                 return f"{number.name} is {number.value:.6g}, and {limit}"
-    return None
+    return limits.contradiction(_numbers(own), _numbers(reading.measurements))
+
+
+def _numbers(measurements: Sequence[Measurement]) -> dict[str, float]:
+    return {number.name: number.value for number in measurements if isinstance(number.value, int | float)}
 
 
 _BrokenBy = Callable[[metrics.Metric, float], str | None]

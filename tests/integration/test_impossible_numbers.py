@@ -74,6 +74,42 @@ def test_a_number_that_a_metric_cannot_be_makes_the_run_invalid(
         assert str(record.cause).startswith(f"{name} is {value:.6g}, and {why}")
 
 
+TOGETHER: list[tuple[dict[str, float], str | None]] = [
+    ({"peak_allocated_bytes": 8e9, "peak_reserved_bytes": 4e9}, "peak_reserved_bytes, which is 4e+09"),
+    ({"peak_allocated_bytes": 8e9, "peak_reserved_bytes": 8e9}, None),
+    ({"peak_allocated_bytes": 8.1e9, "peak_reserved_bytes": 8e9}, None),  # rounded
+    ({"peak_allocated_bytes": 8e9}, None),
+    ({"peak_allocated_steady_bytes": 9e9, "peak_allocated_bytes": 8e9}, "peak_allocated_bytes, which is 8e+09"),
+    ({"trainable_parameters": 9e9, "total_parameters": 1e9}, "total_parameters, which is 1e+09"),
+    ({"trainable_parameters": 1e9, "total_parameters": 1e9}, None),
+    ({"tokens_per_s_per_gpu": 900, "tokens_per_s": 100}, "tokens_per_s, which is 100"),
+    ({"tokens_per_s": 100}, None),  # with its warm-up; Tunebench measures a higher speed per device
+    ({"step_time_s": 0.5}, None),  # with its warm-up, above Tunebench's interval
+    ({"step_time_low_s": 0.5}, "step_time_s, which is 0.0"),
+    ({"step_time_p95_s": 1e-4}, "step_time_p95_s, which is 0.0001"),
+    ({"step_time_low_s": 0.5, "step_time_s": 0.6, "step_time_high_s": 0.7}, None),
+    ({"discarded_steps": 99}, "steps, which is 40"),
+    ({"discarded_steps": 40, "steady_steps": 0}, None),
+    ({"steady_steps": 99}, "steps, which is 40"),
+]
+
+
+@pytest.mark.parametrize(("values", "why"), TOGETHER)
+def test_numbers_of_a_program_that_contradict_each_other_or_its_steps_make_the_run_invalid(
+    tmp_path: Path, values: dict[str, float], why: str | None
+) -> None:
+    line = "print(json.dumps({'step': n + 1, 'seconds': 0.003, 'tokens': 9}), flush=True)"
+    steps = f"import json, time\nfor n in range(40): time.sleep(0.003); {line}\n"
+    metrics = dict.fromkeys(values, MetricSource())
+    code = f"{steps}print({json.dumps(values)!r})"
+    record = carried_out(tmp_path, code, metrics=metrics, steps=StepSource.STDOUT)
+    if why is None:
+        assert (record.status, record.cause) == (Status.OK, None)
+    else:
+        assert (record.status, record.kind) == (Status.INVALID, "impossible")
+        assert f"and must be at most {why}" in str(record.cause)
+
+
 def test_a_loss_that_is_not_finite_makes_the_run_invalid_also_without_other_metrics(tmp_path: Path) -> None:
     record = carried_out(tmp_path, "print('{\"loss\": NaN}')", metrics={"train_loss": MetricSource(key="loss")})
     assert (record.status, record.kind) == (Status.INVALID, "nan_loss")

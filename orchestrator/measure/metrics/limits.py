@@ -6,6 +6,7 @@ A speed, an amount of work or a memory cannot exceed what machines can do. A met
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics.metric import Metric, Where
@@ -43,6 +44,23 @@ _ON_ONE_GPU = (
 # In less time than this, a core makes fewer than ten steps, and does not even begin a call.
 _OF_CALLS, _SHORTEST_CALL_S = ("call_time_s", "round_time_s"), 1e-9
 _BYTES = {"bytes": 1, "MiB": 2**20}
+# Pairs of numbers of one run: the first is a part of the second, or cannot be above it for another reason.
+_IN_ORDER = (
+    *(("peak_allocated_bytes", "peak_reserved_bytes"), ("allocated_after_load_bytes", "peak_allocated_bytes")),
+    *((f"peak_allocated_{stage}_bytes", "peak_allocated_bytes") for stage in ("first_step", "steady")),
+    ("mem_torch_mem_alloc_in_bytes", "mem_peak_torch_mem_alloc_in_bytes"),
+    *((name, "device_peak_used_bytes") for name in ("device_mean_peak_used_bytes", "device_baseline_bytes")),
+    ("trainable_parameters", "total_parameters"),
+    *((name, "tokens_per_s") for name in ("tokens_per_s_per_gpu", "real_tokens_per_s", "labelled_tokens_per_s")),
+    *(("real_tokens_per_s_per_gpu", more) for more in ("real_tokens_per_s", "tokens_per_s_per_gpu")),
+    *((f"{part}_comm_time_s", "exposed_comm_time_s") for part in ("forward", "backward")),
+    *((f"step_time_{low}_s", f"step_time_{high}_s") for low, high in (("low", "high"), ("p5", "p95"))),
+    *((f"step_time_{low}_s", "step_time_s") for low in ("low", "p5")),
+    *(("step_time_s", f"step_time_{high}_s") for high in ("high", "p95")),
+    *((f"{count}_steps", "steps") for count in ("discarded", "steady", "recompiled", "profiled")),
+)
+# A program may round its numbers, and may count the steps around its loop, too.
+_ROUNDED = 0.05
 # A program may round its times, and its clock is not the clock of this process.
 LATE_S, LATE_SHARE = 5.0, 0.01
 
@@ -99,6 +117,19 @@ def broken_by_reading(metric: Metric, value: float, *, wall_s: float | None, gpu
     if gpu_bytes is not None and metric.name in _ON_ONE_GPU and value * _BYTES[metric.unit or ""] > gpu_bytes:
         return f"must be at most the {gpu_bytes / 2**30:.4g} GiB of the GPU"
     return broken_limit(metric, value, wall_s=wall_s, may_be_0=metric.name not in _NEVER_0)
+
+
+def contradiction(own: Mapping[str, float], measured: Mapping[str, float]) -> str | None:
+    """Return a sentence about two numbers of a trainer that contradict each other, or None.
+
+    Its own numbers about steps are also held to the number of steps and the time of a step that Tunebench has `measured`. It may
+    have measured other numbers in another way, such as the speed with its warm-up, so those are not held to each other.
+    """
+    known = {name: measured[name] for name in ("steps", "step_time_s") if name in measured} | {**own}
+    for less, more in _IN_ORDER:
+        if less in known and more in known and known[less] > known[more] * (1 + _ROUNDED):
+            return f"{less} is {known[less]:.6g}, and must be at most {more}, which is {known[more]:.6g}"
+    return None
 
 
 def _most(unit: str, *, wall_s: float | None, devices: int) -> float | None:
