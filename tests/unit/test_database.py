@@ -30,6 +30,7 @@ from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.records.experiment import Measure
 from orchestrator.report.export import database as database_files
 from orchestrator.report.tables import sql
+from orchestrator.results.table.rows import OF_DATABASES
 from orchestrator.results.table.sources import database
 
 pytest.importorskip("duckdb")
@@ -301,6 +302,45 @@ def test_a_long_answer_names_the_rest(tmp_path: Path, db: Call) -> None:
     assert code == 0 and "50 more rows; --output FILE writes all of them" in out
     _, out, _ = db("query", "SELECT range AS a, range + 0.5 AS a FROM range(2)", "--db", root, "--format", "json")
     assert json.loads(out) == {"rows": [{"a": 0, "a_2": 0.5}, {"a": 1, "a_2": 1.5}]}
+
+
+def test_names_that_differ_only_in_case_hide_no_column(tmp_path: Path, in_process: Call) -> None:
+    """Also of other campaigns, and if a file was written before Tunebench had this rule."""
+    own = experiment("own", arguments={"lr": "1", "LR": "2", "Status": "3", "Results": "4", "Real_Tokens_Per_S": "5"})
+    root = added(
+        tmp_path / "database", stored(tmp_path / "1", (own, [ended(own, 1, tokens_per_s=1.0, reward=6, Reward=7)]))
+    )
+    plain = experiment("plain", arguments={"LR": "8", "status_mixed": "9"})
+    added(root, stored(tmp_path / "2", (plain, [ended(plain, 1, tokens_per_s=2.0)])))
+    names = "status, Status_mixed_, status_mixed, Results_mixed, lr_lower, LR_upper, reward_lower, Reward_mixed"
+    assert answer(root, f"SELECT {names} FROM runs ORDER BY tokens_per_s") == [
+        ("ok", 3, None, 4, 1, 2, 6, 7),
+        ("ok", None, 9, None, None, 8, None, None),
+    ]
+    assert answer(root, "SELECT count(*) FROM runs WHERE status = 'ok' AND results <> ''") == [(2,)]
+    for name in ("lr", "LR", "Reward", "real_tokens_per_s"):
+        with pytest.raises(SelectionError, match="not found"):
+            sql.query(root, f"SELECT {name} FROM runs")
+    (tmp_path / "c.parquet").write_bytes(sql.parquet(sql.query(root, "SELECT * FROM runs")))
+    columns = {name for file in database.files(root) for name in pandas.read_parquet(file).columns}
+    assert {*pandas.read_parquet(tmp_path / "c.parquet").columns} == columns
+    assert "both sides have the same runs" in in_process("compare", tmp_path / "c.parquet", tmp_path / "1")[1]
+
+
+def test_an_argument_with_the_name_of_a_column_of_databases_is_kept(tmp_path: Path) -> None:
+    one = experiment("a", arguments=dict.fromkeys(OF_DATABASES, "7"))
+    root = added(tmp_path / "database", stored(tmp_path / "1", (one, [ended(one, 1)])))
+    names = ", ".join(f"argument_{name}" for name in OF_DATABASES)
+    assert answer(root, f"SELECT {names}, started_at_s FROM runs") == [(7, 7, 7, 7, 7, 1.7e9)]
+
+
+@given(st.sets(st.text("aAbB_", min_size=1, max_size=4) | st.sampled_from(["status", "Status", "STATUS", "id", "ID"])))
+def test_every_column_has_its_own_name_in_sql(names: set[str]) -> None:
+    in_sql = sql._in_sql(names)
+    shown = {name: in_sql.get(name, name).lower() for name in names}
+    assert len({*shown.values()}) == len(names) and not in_sql.keys() & {"status", "id"}
+    own = names - {"status", "id"}
+    assert all(shown[name] != other.lower() for name in own for other in names - {name})
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3), st.floats(1e9, 2e9)), max_size=8))

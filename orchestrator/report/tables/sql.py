@@ -1,7 +1,8 @@
 """Answer a query in SQL about the runs of a database, by DuckDB, and show the answer as a table, CSV, JSON or Parquet.
 
 The only table is `runs`: the rows of all Parquet files, with the columns of all of them. A column that a file lacks is NULL there.
-If its type differs between files, it is text, or a fraction if all of them are numbers.
+If its type differs between files, it is text, or a fraction if all of them are numbers. DuckDB ignores case in names, and Tunebench
+does not: `_in_sql` gives a column another name if DuckDB would mistake it for a different one.
 
 The SQL is the user's own and must not change a file. DuckDB has statements that write files, and some of them may be hidden in a
 SELECT (`WITH x AS (COPY …)`). So DuckDB gets no access to files at all: pyarrow reads them, and hands over the columns and rows
@@ -11,8 +12,9 @@ that the query needs.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from importlib.util import find_spec
@@ -25,16 +27,17 @@ from rich.text import Text
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.files.printable_text import counted, one_line, printable
 from orchestrator.files.redaction import redactor
-from orchestrator.measure.metrics import show
+from orchestrator.measure.metrics import FACTS, METRICS, show
 from orchestrator.report.tables import as_csv, as_json, views
 from orchestrator.report.tables.terminal import empty_table, unshown
-from orchestrator.results.table.rows import Value, cell
+from orchestrator.results.table.rows import OF_DATABASES, Value, cell
 from orchestrator.results.table.sources import database
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 TABLE = "runs"
+_OURS = {*METRICS, *FACTS, *OF_DATABASES}
 # A terminal shows at most so many rows, and so many characters of a cell.
 MAX_ROWS, LONGEST = 200, 300
 _SETTINGS = {
@@ -46,11 +49,15 @@ _SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The answer to a query. `rows` has the cells of each row in the order of `names`; `arrow` has them with their types."""
+    """The answer to a query. `rows` has the cells of each row in the order of `names`; `arrow` has them with their types.
+
+    `stored` maps the name of a column in SQL to its name in the files, if they differ.
+    """
 
     names: tuple[str, ...]
     rows: tuple[tuple[Value, ...], ...]
     arrow: Any
+    stored: Mapping[str, str] = field(default_factory=dict)
 
 
 def query(root: Path, sql: str) -> Answer:
@@ -67,7 +74,7 @@ def query(root: Path, sql: str) -> Answer:
     import duckdb
 
     with duckdb.connect(config=dict(_SETTINGS)) as connection:
-        _offer(connection, root)
+        in_sql = _offer(connection, root)
         connection.execute("SET python_enable_replacements = false; SET lock_configuration = true")
         try:
             answer = connection.sql(sql)
@@ -78,7 +85,7 @@ def query(root: Path, sql: str) -> Answer:
         raise SelectionError(
             f"the query has no answer; write a SELECT about the table {TABLE}, such as 'SELECT * FROM {TABLE}'"
         )
-    return _masked(arrow)
+    return replace(_masked(arrow), stored={shown: name for name, shown in in_sql.items()})
 
 
 def terminal(answer: Answer, *, width: int) -> RenderableType:
@@ -109,31 +116,64 @@ def text(answer: Answer, form: str) -> str:
 def parquet(answer: Answer) -> bytes:
     """Return the answer as a Parquet file. If it has the rows of runs with all columns, `compare` and the others can read it.
 
-    Raise SelectionError if Parquet has no type for a column.
+    So its columns have the names that the files of the database have. Raise SelectionError if Parquet has no type for a column.
     """
     from pyarrow import ArrowException, parquet
 
     file = io.BytesIO()
     try:
-        parquet.write_table(answer.arrow, file)
+        names = [answer.stored.get(name, name) for name in answer.arrow.column_names]
+        parquet.write_table(answer.arrow.rename_columns(names), file)
     except ArrowException as error:
         raise SelectionError(f"a Parquet file cannot have this answer: {_cast(error)}") from None
     return file.getvalue()
 
 
-def _offer(connection: Any, root: Path) -> None:
-    """Make the table `runs` of all files. Files whose columns have equal types are one dataset."""
+def _offer(connection: Any, root: Path) -> Mapping[str, str]:
+    """Make the table `runs` of all files. Files whose columns have equal types are one dataset.
+
+    Return the columns that have another name in SQL than in the files, as `_in_sql` does.
+    """
     from pyarrow import dataset
 
     files = database.files(root)
     if not files:
         raise ResultsError(f"{root}: the database has no runs; add a results folder with `tunebench db add`")
-    parts = []
-    for number, (schema, alike) in enumerate(_alike(files)):
-        parts.append(f"FROM part{number}")
+    groups, parts = _alike(files), []
+    in_sql = _in_sql({name for schema, _ in groups for name in schema.names})
+    for number, (schema, alike) in enumerate(groups):
+        quoted = ", ".join('"' + in_sql.get(name, name).replace('"', '""') + '"' for name in schema.names)
+        parts.append(f"FROM part{number}" + (f" AS part{number}({quoted})" if in_sql else ""))
         whole = dataset.FileSystemDataset(alike, schema, alike[0].format, alike[0].filesystem)
         connection.register(f"part{number}", whole)
     connection.execute(f"CREATE VIEW {TABLE} AS {' UNION ALL BY NAME '.join(parts)}")
+    return in_sql
+
+
+def _in_sql(names: Iterable[str]) -> dict[str, str]:
+    """Return the names of columns that differ from another name only in case, each with its name in SQL, which ignores case.
+
+    A column of Tunebench keeps its name, also if no run has it. The other names get an end that says how they are written.
+    """
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(names):
+        groups[name.lower()].append(name)
+    found: dict[str, str] = {}
+    taken = {*groups}
+    for lower, alike in groups.items():
+        ours = [name for name in alike if _is_ours(name)]
+        for name in alike if len(alike) > 1 or _is_ours(lower) else ():
+            if [name] != ours:
+                shown = f"{name}_{'upper' if name.isupper() else 'lower' if name.islower() else 'mixed'}"
+                while shown.lower() in taken:
+                    shown += "_"
+                taken.add(shown.lower())
+                found[name] = shown
+    return found
+
+
+def _is_ours(name: str) -> bool:
+    return name in _OURS or name.startswith(("effective_", "provenance_"))
 
 
 def _alike(files: Sequence[Path]) -> list[tuple[Any, list[Any]]]:

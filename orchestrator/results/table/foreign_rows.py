@@ -31,7 +31,7 @@ MAX_COLUMNS = 5000
 # Columns whose values depend on other runs or experiments. Only the table computes them: if a file or a trainer has such a column,
 # it is left out.
 COMPUTED = OVER_REPEATS.union(metric.name for metric in (*COMPARISON, *RELATIVE))
-_OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | COMPUTED
+_OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | COMPUTED.union(rows.OF_DATABASES)
 _SMALLEST = 1 / reading.LARGEST
 _NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is not Show.TEXT)
 

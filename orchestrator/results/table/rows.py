@@ -213,7 +213,7 @@ def columns_named(name: str, known: Collection[str], varies: Callable[[str], boo
 
 
 def _is_taken(name: str) -> bool:
-    if name.startswith(PREFIX):  # `argument_data` may be the column of an argument `data`
+    if name.startswith(PREFIX) and name not in _TAKEN:  # `argument_data` may be the column of an argument `data`
         return _is_taken(name.removeprefix(PREFIX))
     return name in _TAKEN or (name.startswith(_MEASURED) and name != _BATCH)
 
@@ -223,8 +223,10 @@ PREFIX = "argument_"
 
 # The facts of the registry that are arguments.
 ARGUMENT_FACTS = ("dtype", "torch_dtype", "peft_method", "per_device_train_batch_size")
+# Columns that only databases and comparisons have. `sources/database.py` says what is in them.
+OF_DATABASES = ("results_created_at", "started_at_s", "argument_columns", "framework_digest", "variables")
 # `run_name` and `logging_dir` are columns of the reference system that identify no experiment, so tables leave them out.
-_TAKEN = (METRICS.keys() | FACTS.keys() | {"run_name", "logging_dir"}) - {*ARGUMENT_FACTS}
+_TAKEN = (METRICS.keys() | FACTS.keys() | {"run_name", "logging_dir", *OF_DATABASES}) - {*ARGUMENT_FACTS}
 _MEASURED, _BATCH = ("effective_", "provenance_", "measured_"), "effective_batch_size"
 
 

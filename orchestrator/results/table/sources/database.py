@@ -27,15 +27,14 @@ from orchestrator.measure.metrics import FACTS, METRICS, Show
 from orchestrator.records import Caveat
 from orchestrator.results.folder import read_ours
 from orchestrator.results.table import foreign_rows
-from orchestrator.results.table.rows import ARGUMENT_FACTS, ASKED, Row, Value, cell
+from orchestrator.results.table.rows import ARGUMENT_FACTS, ASKED, OF_DATABASES, Row, Value, cell
 from orchestrator.results.table.sources import csv_file
 
 MARKER, RUNS, LOCK, SUFFIX = "database.json", "runs", "lock", ".parquet"
-CAMPAIGN, CREATED, STARTED, ARGUMENTS = "results", "results_created_at", "started_at_s", "argument_columns"
+# DIGEST and VARIABLES are arguments that comparisons use and tables do not show: the digest of an experiment's framework
+# configuration, and its environment variables. The digest shows whether the content has changed under the same name.
+CAMPAIGN, (CREATED, STARTED, ARGUMENTS, DIGEST, VARIABLES) = "results", OF_DATABASES
 COLUMNS = (CAMPAIGN, CREATED, STARTED, ARGUMENTS)
-# Arguments that comparisons use and tables do not show: the environment variables of an experiment, and the digest of its framework
-# configuration. The digest shows whether the content has changed under the same name.
-DIGEST, VARIABLES = "framework_digest", "variables"
 # `report`, `compare` and `history` have all rows in memory. docs/db.md has what 20,000 runs cost.
 MOST_RUNS = 20_000
 
