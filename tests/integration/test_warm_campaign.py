@@ -6,13 +6,20 @@ import csv
 import json
 import os
 import re
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from campaigns import Campaign, tunebench
 
+from orchestrator.compare.comparison import Row, Verdict
+from orchestrator.compare.rules import parse
+from orchestrator.compare.sides.pairing import pair
+from orchestrator.compare.sides.read import read
+from orchestrator.compare.verdicts import compare
+from orchestrator.compare.view import as_json
 from orchestrator.results.store import Store
 
 pytest.importorskip("torch")
@@ -51,10 +58,11 @@ scenarios:
 
 @dataclass(frozen=True, kw_only=True)
 class Both:
-    """The same campaign, cold and warm."""
+    """The same campaign, cold and warm, with the same cache."""
 
     cold: Campaign
     warm: Campaign
+    cache: str
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +74,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
         (folder / "scenarios.yaml").write_text(SCENARIOS)
         found[name] = tunebench(folder, "run", "scenarios.yaml", f"--{name}", TUNEBENCH_CACHE=cache)
         assert found[name].code == 0, found[name].said
-    return Both(**found)
+    return Both(**found, cache=cache)
 
 
 def written(campaign: Campaign) -> dict[tuple[str, str], dict[str, Any]]:
@@ -120,6 +128,24 @@ def test_settings_losses_and_work_are_equal_to_the_byte(both: Both) -> None:
                 for side, campaign in ((one, both.cold), (warm[name], both.warm))
             ]
             assert texts[0] == texts[1], (name, key)
+
+
+def test_a_rerun_of_both_starts_each_as_its_campaign_started(both: Both, tmp_path: Path) -> None:
+    """The two experiments have the same id. The new run of the warm one was cold, too."""
+    for name, campaign in (("warm", both.warm), ("cold", both.cold)):
+        shutil.copytree(campaign.results, tmp_path / name)
+    sides = [read([tmp_path / name]) for name in ("warm", "cold")]
+    found = compare(*sides, pairs=pair(*sides), rules=parse())
+    chosen = next(one.label for one in found.pairs if one.base and str(one.base.id).startswith("own-environment"))
+    open_row = Row(label=chosen, metric="tokens_per_s", verdict=Verdict.INCONCLUSIVE, needs=1)
+    (tmp_path / "comparison.json").write_text(as_json.text(replace(found, rows=(open_row,))))
+    words = ("rerun", "--from", "comparison.json", "--runs", "1", "--ignore", "git_commit,git_dirty")
+    done = tunebench(tmp_path, *words, TUNEBENCH_CACHE=both.cache)
+    assert done.code == 0, done.said
+    for name in ("warm", "cold"):
+        experiments = {one.experiment.scenario: one for one in Store.resume(tmp_path / name).contents().experiments}
+        starts = [record.provenance["start"] for record in experiments["own-environment"].records]
+        assert starts == [name, name], done.said
 
 
 def test_nothing_is_left_of_a_warm_campaign(both: Both) -> None:

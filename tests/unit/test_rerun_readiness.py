@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -68,6 +69,14 @@ def records(count: int = 3) -> list[RunRecord]:
     ]
 
 
+def started(*starts: Start, experiment: Experiment = BASE) -> list[RunRecord]:
+    """A record for each start, in the order of the runs."""
+    return [
+        replace(one, experiment_id=experiment.id, provenance={**one.provenance, "start": start})
+        for one, start in zip(records(len(starts)), starts, strict=True)
+    ]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return stored(tmp_path / "results", (BASE, records()))
@@ -104,19 +113,18 @@ def test_a_rerun_starts_as_the_last_run_started(tmp_path: Path) -> None:
     def here_cold(_: Experiment) -> Mapping[str, rows.Value]:
         return {**HERE, "start": "cold"}
 
-    def side(name: str, start: Start, one: Experiment) -> Ready | Refused:
-        made = [
-            replace(record, experiment_id=one.id, provenance={**record.provenance, "start": start})
-            for record in records()
-        ]
+    def side(name: str, *starts: Start, one: Experiment = BASE, site: Site | None = None) -> Ready | Refused:
+        made = started(*starts, experiment=one)
         known = entry(stored(tmp_path / name, (one, made)), one, runs=made)
-        return readiness(known, runs=2, seen=known.runs, here=here_cold)
+        return readiness(known, runs=2, seen=known.runs, here=here_cold, site=site)
 
-    can = replace(BASE, trainer="huggingface", device=Device.CPU, num_gpus=1)
-    found = [side(start, start, can) for start in (Start.WARM, Start.COLD)]
-    assert [one.starts_warm for one in found if isinstance(one, Ready)] == [True, False]
-    cannot = replace(can, custom=CustomCommand(command=("true",)), trainer="custom")
-    assert "start was warm, here it is cold" in refused(side("custom", Start.WARM, cannot))
+    orders = list(itertools.product((Start.WARM, Start.COLD), repeat=2))
+    found = [side("-".join(order), *order) for order in orders]
+    assert [one.starts_warm for one in found if isinstance(one, Ready)] == [last is Start.WARM for _, last in orders]
+    cannot = replace(BASE, custom=CustomCommand(command=("true",)), trainer="custom")
+    assert "start was warm, here it is cold" in refused(side("custom", Start.WARM, one=cannot))
+    on_a_node = side("cluster", Start.WARM, site=Site(file="site.yaml", node="4xH100"))
+    assert "start was warm, here it is cold" in refused(on_a_node), "a cluster has no warm starters"
 
 
 # What is open.
@@ -557,7 +565,7 @@ def test_a_profile_of_another_environment_is_said_with_its_differences(folder: P
 
 def test_what_profiling_itself_changes_is_not_named(tmp_path: Path) -> None:
     """The runs started warm, with others on the machine. A profiled run starts cold, by itself, with one more monitor."""
-    made = [replace(one, provenance={**one.provenance, "start": "warm"}, beside=("a",)) for one in records()]
+    made = [replace(one, beside=("a",)) for one in started(Start.WARM, Start.WARM)]
     sides = stored(tmp_path / "base", (BASE, made)), stored(tmp_path / "new", (BASE, made))
     entries = [read_sides.read([place]).entries[0] for place in sides]
     assert {"start": "warm", "neighbours": 1}.items() <= entries[0].environment.items()
@@ -681,7 +689,7 @@ def test_each_run_is_handed_over_by_itself_and_what_else_is_owed_stays_owed(tmp_
         handed.append(job.run_dir)
         return ended(more, job.repeat)
 
-    outcome = rounds.carry_out(order, executor=FakeExecutor(run), on_event=events.append)
+    outcome = rounds.carry_out(order, cold=FakeExecutor(run), warm=FakeExecutor(run), on_event=events.append)
     assert handed == [turn.job.run_dir for turn in order]
     assert outcome.exit_code == 0 and len(outcome.records) == 4
     assert [len(event.jobs) for event in events if event.kind is EventKind.HANDED_OVER] == [4]
@@ -690,13 +698,34 @@ def test_each_run_is_handed_over_by_itself_and_what_else_is_owed_stays_owed(tmp_
         assert [job.repeat for job in store.plan([store.experiment(more.id)])] == list(range(6, 21))
 
 
+@pytest.mark.parametrize("sides", list(itertools.product((Start.WARM, Start.COLD), repeat=2)))
+def test_each_side_of_one_experiment_starts_as_its_own_runs_started(tmp_path: Path, sides: tuple[Start, ...]) -> None:
+    """Both sides have the same id. The new run of a warm folder was cold if the other folder was cold."""
+    roots = [
+        stored(tmp_path / name, (BASE, started(start))) for name, start in zip(("base", "new"), sides, strict=True)
+    ]
+    contest = Contest(label="full", sides=tuple(ready(root, runs=1, ignore=["start"]) for root in roots))
+    handed: dict[Path, list[Start]] = {root: [] for root in roots}
+
+    def executor(start: Start) -> FakeExecutor:
+        def run(job: Job) -> RunRecord:
+            handed[job.folder.results].append(start)
+            return ended(BASE, job.repeat)
+
+        return FakeExecutor(run)
+
+    order = rounds.turns([contest], seed=0)
+    rounds.carry_out(order, cold=executor(Start.COLD), warm=executor(Start.WARM), on_event=lambda event: None)
+    assert [handed[root] for root in roots] == [[start] for start in sides]
+
+
 def test_a_run_that_fails_is_told_and_stops_nothing(folder: Path) -> None:
     order = rounds.turns([Contest(label="full", sides=(ready(folder),))], seed=0)
 
     def run(job: Job) -> RunRecord:
         return failed(BASE, job.repeat) if job.repeat == 4 else ended(BASE, job.repeat)
 
-    outcome = rounds.carry_out(order, executor=FakeExecutor(run), on_event=lambda event: None)
+    outcome = rounds.carry_out(order, cold=FakeExecutor(run), warm=FakeExecutor(run), on_event=lambda event: None)
     assert [record.status for record in outcome.records] == [Status.FAILED, Status.OK]
     assert outcome.exit_code == 1
 

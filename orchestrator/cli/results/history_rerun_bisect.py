@@ -145,16 +145,17 @@ def _carried_out(order: Sequence[Turn], *, executor: str, site: Site | None, pro
     from orchestrator.campaign.steps import what_goes_on
     from orchestrator.compare.rerun import profiles, rounds
     from orchestrator.executors.starters import Starters
+    from orchestrator.plan.command.warm_start import environment_of
 
     if profile:
         profiles.make_folders(order)
     with Progress(err(), rounds.readers(order)) as progress:
         for sentence in rounds.prepare_data(order, on_event=progress.say):
             progress.say(sentence)
-        with Starters(rounds.warm_environments(order), say=progress.say) as starters:
-            chosen = executors.get(executor, site=site, say=progress.say, starters=starters)
-            with what_goes_on(chosen, _folders(order), progress.say):
-                return rounds.carry_out(order, executor=chosen, on_event=progress.on_event).exit_code
+        with Starters(environment_of, say=progress.say) as starters:
+            cold, warm = (executors.get(executor, site=site, say=progress.say, starters=of) for of in (None, starters))
+            with what_goes_on(cold, _folders(order), progress.say):
+                return rounds.carry_out(order, cold=cold, warm=warm, on_event=progress.on_event).exit_code
 
 
 def _site() -> Site:

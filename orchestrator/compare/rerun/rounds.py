@@ -15,8 +15,6 @@ from orchestrator.campaign.loop import Event, EventKind, OnEvent, run_benchmark
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.compare.rerun.readiness import Ready
 from orchestrator.executors import Executor
-from orchestrator.executors.starters import EnvironmentOf
-from orchestrator.plan.command.warm_start import environment_of
 from orchestrator.records import Experiment, Job, RunRecord, Status
 from orchestrator.results.store import Store
 from orchestrator.run import data_preparation
@@ -68,12 +66,6 @@ def turns(contests: Sequence[Contest], *, seed: object) -> tuple[Turn, ...]:
     return tuple(order)
 
 
-def warm_environments(order: Sequence[Turn]) -> EnvironmentOf:
-    """Return a function that gives the environment of a starter for each experiment whose runs start warm, and else None."""
-    cold = {turn.ready.experiment.id for turn in order if not turn.ready.starts_warm}
-    return lambda experiment: None if experiment.id in cold else environment_of(experiment)
-
-
 def seed_of(contests: Sequence[Contest]) -> object:
     """Return the recorded seed that determines the order."""
     new = next((contest.sides[-1] for contest in contests if contest.sides), None)
@@ -91,10 +83,11 @@ def readers(order: Sequence[Turn]) -> list[Reader]:
     return [Reader(store, only={experiment.id for experiment in experiments}) for store, experiments in folders]
 
 
-def carry_out(order: Sequence[Turn], *, executor: Executor, on_event: OnEvent) -> Outcome:
-    """Run the turns one after the other.
+def carry_out(order: Sequence[Turn], *, cold: Executor, warm: Executor, on_event: OnEvent) -> Outcome:
+    """Run the turns one after the other. The executor `warm` runs those that start warm, and `cold` runs all others.
 
-    After an interruption, a rerun of the same comparison continues with the remaining runs.
+    Both sides of a pair often have the same experiment, so its id does not tell how a run starts. After an interruption, a rerun of
+    the same comparison continues with the remaining runs.
     """
     for store, experiments in _by_folder(order):
         store.add(experiments)
@@ -106,9 +99,10 @@ def carry_out(order: Sequence[Turn], *, executor: Executor, on_event: OnEvent) -
             on_event(event)
 
     for turn in order:
-        store, repeats = turn.ready.store, (turn.repeat,)
+        ready, repeats = turn.ready, (turn.repeat,)
+        executor = warm if ready.starts_warm else cold
         run_benchmark(
-            [turn.ready.experiment], store=store, executor=executor, repeats=repeats, on_event=on_event_of_turn
+            [ready.experiment], store=ready.store, executor=executor, repeats=repeats, on_event=on_event_of_turn
         )
     last = [_last_record(turn) for turn in order]
     return Outcome(records=tuple(record for record in last if record is not None), missing=last.count(None))
