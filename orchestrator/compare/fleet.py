@@ -34,7 +34,7 @@ def fleet(judged: Sequence[Rule], rows: Sequence[Row], samples: Sequence[Sample]
     lines = []
     for rule in judged:
         if len(ratios[rule.metric]) > 1 and rule.judged is not Judged.GUARD:
-            own = [sample for sample in samples if sample.rule.metric == rule.metric]
+            own = [sample for sample in samples if sample.rule.metric == rule.metric and not sample.unlike]
             lines.append(_line(rule, ratios[rule.metric], own if rule.judged is Judged.TEST else [], level=level))
     return tuple(lines)
 

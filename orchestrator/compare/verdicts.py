@@ -26,7 +26,7 @@ from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import Direction, Judged
-from orchestrator.results.table.baseline import misleading
+from orchestrator.results.table.baseline.other_work import other_work
 
 # Packages that draw the random weights of a `config:` model.
 _DRAW_WEIGHTS = ("torch", "transformers")
@@ -179,7 +179,7 @@ def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[
 def _samples(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Sample]:
     base, new = map(in_order, _runs(pair))
     held = [rule for rule in judged if any(rule.metric in run.numbers for run in (*base, *new))]
-    changed = misleading(one.name.removeprefix(EFFECTIVE) for one in pair.arguments)
+    changed = [one.name.removeprefix(EFFECTIVE) for one in pair.arguments]
     return [
         Sample(
             label=pair.label,
@@ -187,7 +187,8 @@ def _samples(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Sample]:
             base=tuple(run for run in base if rule.metric in run.numbers),
             new=tuple(run for run in new if rule.metric in run.numbers),
             never_steady=len(new) == 1 and new[0].never_steady,
-            unlike=_other_weights(pair) if rule.metric == LOSS else _other_work(changed.get(rule.metric)),
+            unlike=_other_work(other_work(rule.metric, changed))
+            or (_other_weights(pair) if rule.metric == LOSS else ""),
         )
         for rule in (held if rules.metrics else one_headline(held))
     ]

@@ -763,3 +763,49 @@ def test_the_time_of_a_step_is_not_compared_if_a_step_has_other_work(argument: s
     assert rows["step_time_s"].verdict is (Verdict.REGRESSED if is_judged else Verdict.UNTESTED)
     name = argument.removeprefix("effective_")
     assert is_judged or rows["step_time_s"].why == f"{name} differs, which changes the work that it measures"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason", "numbers"),
+    [
+        (
+            ["optim", "per_device_train_batch_size"],
+            "per_device_train_batch_size",
+            {FIRST: 3.0, STEP: 3.0, LOSS: 0.8, "steps_to_target": 2.0, "train_runtime": 3.0},
+        ),
+        (["max_steps", "lr_scheduler_type"], "max_steps", {LOSS: 1.2, "train_runtime": 3.0}),
+        (
+            ["shape"],
+            "shape",
+            {"call_time_s": 4.0, "host_time_s": 4.0, "device_time_s": 4.0, "relative_error": 3.0},
+        ),
+    ],
+)
+def test_other_work_of_a_step_or_a_call_is_no_regression(
+    arguments: list[str], reason: str, numbers: dict[str, float]
+) -> None:
+    """With batch 4 instead of 1, the first step was 60 % slower, and with a larger shape the host: both ended with exit code 1."""
+    base, new = (
+        entry("a", {name: times(factor**end) for name, factor in numbers.items()} | {MEMORY: [1000.0] * 5})
+        for end in (0, 1)
+    )
+    pair = replace(paired(base, new), arguments=tuple(Difference(name=name, base="1", new="2") for name in arguments))
+    found = compared(pair)
+    rows = {row.metric: row for row in found.rows}
+    assert rows.keys() == {*numbers, MEMORY}
+    assert rows.pop(MEMORY).verdict is Verdict.SAME
+    assert {row.why for row in rows.values()} == {f"{reason} differs, which changes the work that it measures"}
+    assert {row.verdict for row in rows.values()} == {Verdict.UNTESTED} and gate.exit_code(found) == 0
+    larger = replace(pair, new=replace(new, runs=entry("a", {MEMORY: [2000.0] * 5}).runs))
+    assert [row.metric for row in compared(larger).rows if row.verdict is Verdict.REGRESSED] == [MEMORY]
+
+
+def test_a_pair_with_other_work_counts_for_no_mean_over_all_experiments() -> None:
+    factors = {"a": 1.01, "b": 1.02, "c": 1.03}
+    pairs = [
+        paired(entry(name, {STEP: times(1)}), entry(name, {STEP: times(factor)})) for name, factor in factors.items()
+    ]
+    batch = Difference(name="per_device_train_batch_size", base="1", new="4")
+    noisy = paired(entry("other", {STEP: NOISY}), entry("other", {STEP: (1.0, 9.0, 2.0, 8.0, 3.0)}))
+    assert compared(*pairs, replace(noisy, arguments=(batch,))).fleet == compared(*pairs).fleet
+    assert compared(*pairs, noisy).fleet != compared(*pairs).fleet

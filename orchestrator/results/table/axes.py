@@ -54,6 +54,11 @@ class Match:
     def axis(self) -> str:
         return self.reference.axis
 
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Return all names in which the two experiments differ, that of the axis first."""
+        return self.axis, *self.others
+
 
 def references(table: ResultsTable, named: Iterable[str]) -> tuple[Reference, ...]:
     """Return the references that `--baseline` names. A name is `AXIS=VALUE`, or a framework configuration.

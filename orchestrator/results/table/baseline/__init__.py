@@ -5,7 +5,6 @@ Speed is a ratio over runs (`intervals.ratio`), memory is a ratio of means. This
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -15,6 +14,7 @@ from orchestrator.measure.intervals import Ratio, ratio, widened
 from orchestrator.records import Caveat, CaveatKind, Status
 from orchestrator.results.table import aggregate, axes, doubts
 from orchestrator.results.table.axes import Match, references
+from orchestrator.results.table.baseline.other_work import other_work
 from orchestrator.results.table.column_choice import Numbers, column, for_people, number
 from orchestrator.results.table.references import FRAMEWORK, Reference
 from orchestrator.results.table.rows import PREFIX, Value
@@ -30,16 +30,6 @@ STEADY_SPEEDS = ("real_tokens_per_s", "tokens_per_s", "samples_per_s", STEP_TIME
 WHOLE_SPEEDS = (TRAINERS_SPEED, "train_samples_per_second", RUN_TIME, CALL_TIME, ROUND_TIME)
 TIMES = (STEP_TIME, RUN_TIME, CALL_TIME, ROUND_TIME)
 ENERGY = "energy_per_real_token_j"
-# Patterns of arguments that change the work of a step, a sample or a run. Each comes with the speeds that have no meaning if such
-# an argument differs.
-_OTHER_WORK = (
-    ("num_gpus", (TRAINERS_SPEED, *TIMES)),
-    ("batch|accum", TIMES),
-    ("len|seq|token|pack", ("samples_per_s", "train_samples_per_second", *TIMES)),
-    ("step|epoch", (RUN_TIME,)),
-    ("operator|shape|equation|direction|rank", (CALL_TIME,)),
-    ("fullname|group", (ROUND_TIME,)),
-)
 # Arguments that do not change what is learned: a different loss then shows a mistake. Other arguments may change the loss.
 _LEARN_ALIKE = (
     *("attn_implementation", "use_liger_kernel", "use_cache", "dtype", "torch_dtype", "bf16", "fp16", "tf32"),
@@ -114,8 +104,8 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
 
     def pair(match: Match) -> Pair:
         names = STEADY_SPEEDS if trainers[match.new] in with_steps else (*STEADY_SPEEDS, *WHOLE_SPEEDS)
-        left_out = misleading((match.axis, *match.others))
-        speed = _speed(runs[match.base], runs[match.new], [name for name in names if name not in left_out])
+        alike = [name for name in names if other_work(name, match.changed) is None]
+        speed = _speed(runs[match.base], runs[match.new], alike)
         if speed and table.neighbour_cost and (numbers("neighbours", match.new) or numbers("neighbours", match.base)):
             speed = replace(speed, ratio=widened(speed.ratio, table.neighbour_cost))
         memory = _memory(numbers, match.new, match.base)
@@ -272,14 +262,6 @@ def _with_steps(table: ResultsTable) -> frozenset[Value]:
     return frozenset(trainer for trainer, has in zip(trainers, has_any, strict=False) if has)
 
 
-def misleading(arguments: Iterable[str]) -> dict[str, str]:
-    """Return the speed metrics that cannot compare experiments that differ in these arguments, each with one such argument.
-
-    The work of a step, a sample or a run then differs.
-    """
-    return {name: one for one in arguments for words, names in _OTHER_WORK if re.search(words, one) for name in names}
-
-
 def _speed(base: Mapping[str, list[float]], new: Mapping[str, list[float]], names: Iterable[str]) -> Speed | None:
     for name in names:
         if name in base and name in new:
@@ -293,7 +275,7 @@ def _is_less_exact(numbers: Numbers, types: Sequence[Value], match: Match) -> bo
 
     `types` are the types of the rows; a row without a type has float32.
     """
-    if _TYPE in (match.axis, *match.others) or misleading((match.axis, *match.others)):
+    if _TYPE in match.changed or other_work(ERROR, match.changed):
         return False
     return is_less_exact(numbers(ERROR, match.new), numbers(ERROR, match.base), types[match.new])
 
@@ -317,14 +299,13 @@ def _loss(columns: Mapping[str, Sequence[Value]], match: Match) -> tuple[float |
 
     Both values are None if the two trainings do different work. The doubt is None if the arguments change what is learned.
     """
-    if misleading((match.axis, *match.others)):
+    if other_work(aggregate.LOSS, match.changed):
         return None, None
     new, base = (
         aggregate.Cell(facts={}, arguments={}, numbers={name: values[row] for name, values in columns.items()})
         for row in (match.new, match.base)
     )
     found = aggregate.loss_against(new, base)
-    changed = (match.axis, *match.others)
-    learn_alike = all(any(fnmatchcase(name, pattern) for pattern in _LEARN_ALIKE) for name in changed)
+    learn_alike = all(any(fnmatchcase(name, pattern) for pattern in _LEARN_ALIKE) for name in match.changed)
     difference, doubt = number(found.get(LOSS)), found.get(DOUBT)
     return difference, str(doubt) if doubt and learn_alike else None

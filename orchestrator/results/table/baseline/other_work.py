@@ -1,0 +1,103 @@
+"""Decide which metrics cannot compare two experiments, because an argument that differs changes the work that they measure. Pure.
+
+A larger batch makes more work of a step, so the times of its steps do not tell which experiment is faster. The same is true for
+losses and for numbers of steps. Rates per token and memory are compared in any case. Arguments of Tunebench's trainers are known by
+their whole names. For axes of other trainers, whole words of their names count. Arguments of evaluation, logging and saving change
+no work that is measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from functools import cache
+
+from orchestrator.measure.metrics import METRICS, metric
+from orchestrator.results.table.rows import PREFIX
+
+
+class Work(Enum):
+    """The work that a metric measures, and that an argument may change."""
+
+    STEP = auto()
+    SAMPLE = auto()
+    RUN = auto()  # how much is trained
+    CALL = auto()  # one call of an operator
+    ROUND = auto()  # one benchmark of pytest-benchmark
+    GPUS = auto()  # the number of GPUs that a rate per GPU is divided by
+
+
+# Patterns of whole names, whose words are joined by `_`, and the work that such an argument changes.
+_ARGUMENTS: tuple[tuple[str, tuple[Work, ...]], ...] = (
+    ("num_gpus|world_size", (Work.STEP, Work.CALL, Work.GPUS)),
+    (
+        "(.*_)?(batch|batchsize|microbatch|minibatch|bs|accum|accumulation)(_(size|steps|tokens|rows|samples))?",
+        (Work.STEP,),
+    ),
+    # max_seq_len, max_length, cutoff_len, sequence_len, block_size, training.seq_len, context_length, max_tokens
+    (
+        "((train|training|model|max|prompt|completion|data)_)*"
+        "((seq|sequence|context|ctx|cutoff|block|row)_?(len|length|size|tokens)|len|length|tokens|seq|sequence|context)",
+        (Work.STEP, Work.SAMPLE),
+    ),
+    (
+        "((sample|neat|train|data)_)*(pack|packing|packed)(_(rows|samples|sequences|strategy))?",
+        (Work.STEP, Work.SAMPLE),
+    ),
+    # max_steps, num_train_epochs, num_epochs, max_iters, train.max_steps, total_steps, steps
+    ("((max|num|total|n|train|training|optimizer)_)*(steps?|epochs?|iters|iterations)(_per_epoch)?", (Work.RUN,)),
+    ("(max|num)_(train_)?samples", (Work.RUN,)),
+    ("operator|(.*_)?shapes?|equation|direction|rank", (Work.CALL,)),
+    ("fullname|group", (Work.ROUND,)),
+)
+_OF_NO_TRAINING = frozenset(
+    (
+        *("eval", "evaluation", "val", "valid", "validation", "test", "predict", "log", "logging", "save", "saving"),
+        *("auto", "dataset", "precompute", "preprocessing", "warmup"),
+    )
+)
+
+# Metrics that measure other work than the other metrics of their unit. The first ones measure none of a training.
+_METRICS: Mapping[str, tuple[Work, ...]] = {
+    **dict.fromkeys(("startup_s", "model_load_s", "trainer_setup_s"), ()),
+    **dict.fromkeys(("compile_s", "dynamo_compile_s", "inductor_compile_s", "other_compile_s"), ()),
+    # How long it takes to learn as much is a fair question about batches and GPUs. Rows of other lengths have other losses.
+    **dict.fromkeys(("time_to_target_s", "cost_to_target"), (Work.SAMPLE,)),
+    **dict.fromkeys(("samples_per_s", "train_samples_per_second", "pairs_per_s"), (Work.SAMPLE,)),
+    **dict.fromkeys(("steps_per_s", "train_steps_per_second"), (Work.STEP,)),
+    **dict.fromkeys(("train_runtime", "train_loss", "wall_s", "cost_of_run", "cost_to_finish"), (Work.STEP, Work.RUN)),
+    **dict.fromkeys(("call_time_s", "call_time_iqr_s", "first_call_s"), (Work.STEP, Work.CALL)),
+    **dict.fromkeys(("host_time_s", "device_time_s", "device_span_s"), (Work.STEP, Work.CALL)),
+    **dict.fromkeys(("max_error", "relative_error"), (Work.CALL,)),
+    **dict.fromkeys(("round_time_s", "round_iqr_s"), (Work.STEP, Work.ROUND)),
+    "train_tokens_per_second": (Work.GPUS,),
+}
+_TIMES_OF_OWN_TRAINERS = re.compile(r".*(?<!_per)_(s|ms|us|ns)")
+
+
+def other_work(name: str, arguments: Iterable[str]) -> str | None:
+    """Return the first of these arguments that changes the work that a metric measures. Return None if none of them does.
+
+    `arguments` differ between two experiments. They are names of arguments, of their columns, or of effective settings.
+    """
+    measured = _measured(name)
+    return next((argument for argument in arguments if measured & _changed(argument)), None)
+
+
+@cache
+def _measured(name: str) -> frozenset[Work]:
+    """Return the work that a metric measures. Times and numbers of steps are those of a step, if nothing else is known."""
+    is_own_time = name not in METRICS and bool(_TIMES_OF_OWN_TRAINERS.fullmatch(name))
+    is_of_steps = is_own_time or metric(name).unit in ("s", "steps")
+    return frozenset(_METRICS.get(name, (Work.STEP,) if is_of_steps else ()))
+
+
+@cache
+def _changed(argument: str) -> frozenset[Work]:
+    """Return the work that an argument changes."""
+    words = re.findall(r"[a-z0-9]+", argument.removeprefix(PREFIX).removeprefix("effective_").lower())
+    if not _OF_NO_TRAINING.isdisjoint(words):
+        return frozenset()
+    name = "_".join(words)
+    return frozenset(work for pattern, changed in _ARGUMENTS if re.fullmatch(pattern, name) for work in changed)
