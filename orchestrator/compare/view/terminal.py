@@ -137,4 +137,6 @@ def _end(comparison: Comparison, hidden: int, *, everything: bool) -> Iterator[R
     yield Text(f"Rows: {wording.counted(comparison)}", style="bold")
     old = wording.old_failures(comparison)
     if not everything and any(wording.is_unchanged(row, old) for row in comparison.rows):
-        yield Text("Use --all to include unchanged rows.", style="dim")
+        has_untested = any(row.verdict is Verdict.UNTESTED for row in comparison.rows)
+        reasons = ", and untested rows with the reason" if has_untested else ""
+        yield Text(f"Use --all to include unchanged rows{reasons}.", style="dim")
