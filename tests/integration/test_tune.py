@@ -320,8 +320,9 @@ def test_a_wrong_limit_is_refused(tmp_path: Path, limit: str, said: str) -> None
     assert refused.code == 2 and said in refused.err and not refused.results.exists()
 
 
-def test_a_limit_of_memory_on_a_cpu_is_refused_before_any_run(tmp_path: Path) -> None:
-    refused = tunebench(tmp_path, "tune", "--limit", "memory=2GiB", "--results", "results")
+@pytest.mark.parametrize("words", [("--limit", "memory=2GiB"), ("--objective", "energy", "--memory", "all")])
+def test_what_is_measured_on_gpus_only_is_refused_on_a_cpu(tmp_path: Path, words: tuple[str, ...]) -> None:
+    refused = tunebench(tmp_path, "tune", *words, "--results", "results")
     assert refused.code == 2 and "'quickstart' uses no GPU" in refused.err and not refused.results.exists()
 
 

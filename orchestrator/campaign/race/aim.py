@@ -90,7 +90,9 @@ SPEED = Aim()
 def aim_of(objective: Objective, limits: Iterable[str], price: Price | None) -> Aim:
     """Return the aim that `--objective` and `--limit` name. Raise SelectionError for other limits, and for a missing price."""
     if objective is Objective.COST and not (price and price.amount):
-        raise SelectionError(f"--objective {objective} needs a price above 0; add one, such as --price 2.50USD/GPUh")
+        raise SelectionError(
+            f"--objective {objective} needs a price above 0; add one, such as --price 2.50USD/GPUh, or 20USD/nodeh for CPUs"
+        )
     memory, loss = None, None
     for word in limits:
         name, is_written, value = word.partition("=")
@@ -118,6 +120,11 @@ def refuse_unmeasured(aim: Aim, experiments: Sequence[Experiment]) -> None:
                 f"--limit memory: nothing measures the memory of scenario {one.scenario!r}; add --memory huggingface"
             )
     for one in trainings if aim.objective is Objective.ENERGY else ():
+        if one.device is Device.CPU:
+            raise SelectionError(
+                f"--objective energy: scenario {one.scenario!r} uses no GPU, so its energy is not measured; choose the others with "
+                "--scenario"
+            )
         if NVML not in one.monitors:
             raise SelectionError(
                 f"--objective energy: nothing measures the energy of scenario {one.scenario!r}; add --memory all, or "

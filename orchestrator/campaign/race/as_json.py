@@ -77,7 +77,7 @@ def _race(place: Place, names: Names, aim: Aim) -> dict[str, Any]:
         "is_over": not place.state.due,
         "answer": None
         if place.state.due
-        else " ".join((winners.answer(place, names, aim), *winners.unlimited(place, names, aim))),
+        else " ".join((winners.answer(place, names, aim), *winners.remarks(place, names, aim))),
         "winner": None if place.state.due else place.winner,
         "words": in_words(place),
         "experiments": [_experiment(place, name, names) for name in in_order(place.state)],

@@ -81,8 +81,15 @@ class Place:
 
     @property
     def winner(self) -> str | None:
-        """The leader, if the race is over."""
-        return None if self.state.due else self.leader
+        """The leader, if the race is over. There is none if no other experiment has a speed because all were in doubt."""
+        known = self.state.standing.speeds if self.state.standing else {}
+        is_unmatched = len(known) < 2 and any(left.why is NoSpeed.IN_DOUBT for left in self.state.left.values())
+        return None if self.state.due or is_unmatched else self.leader
+
+    @property
+    def is_doubtful(self) -> bool:
+        """True if more than half of the runs were in doubt. Then the others may be off by more than is assumed."""
+        return 2 * self.in_doubt > self.runs
 
 
 def refuse_suites(experiments: Iterable[Experiment]) -> None:

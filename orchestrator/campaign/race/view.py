@@ -64,11 +64,7 @@ def bounds(groups: Sequence[Sequence[Experiment]], races: Sequence[Place] = ()) 
 
 def _more(place: Place) -> tuple[int, int]:
     """Return the fewest and the most runs that a race still makes. Earlier runs may be more than the rounds have used."""
-    known = place.state.standing.runs if place.state.standing else {}
-    used = sum(
-        max(known.get(name, 0) + (name in place.state.made), min(1, len(records)))
-        for name, records in place.records.items()
-    )
+    used = sum(max(place.state.used.get(name, 0), min(1, len(records))) for name, records in place.records.items())
     if place.state.due:
         least = max(len(place.state.due), fewest_runs(place.experiments) - place.runs)
         return least, max(least, most_runs(place.experiments) - used)
@@ -129,10 +125,17 @@ def _table(place: Place, names: Names) -> Table:
     for name in order[:_MOST_LINES]:
         share = relative(place, name)
         shown = "-" if share is None else f"{100 * share:.1f} %"
-        table.add_row(names.of(name), str(len(place.records[name])), shown, what_became(place, name))
+        table.add_row(names.of(name), _runs(place, name), shown, what_became(place, name))
     if len(order) > _MOST_LINES:
         table.add_row(f"and {len(order) - _MOST_LINES} more", "", "", "")
     return table
+
+
+def _runs(place: Place, name: str) -> str:
+    """Return the number of an experiment's runs, such as `3`, or `1 of 3` if only one of them has a speed that counts."""
+    runs, known = len(place.records[name]), place.state.standing.runs if place.state.standing else {}
+    others = place.state.used.get(name, 0) - known[name] if name in known else 0
+    return f"{runs - others} of {runs}" if others else str(runs)
 
 
 def in_order(state: Race) -> list[str]:

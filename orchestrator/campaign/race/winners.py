@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.names import Names
@@ -26,13 +26,13 @@ def answer(place: Place, names: Names, aim: Aim) -> str:
     """
     beyond = [name for name, left in place.state.left.items() if left.why is not None]
     known = [name for name in in_order(place.state) if name not in beyond and relative(place, name) is not None]
-    if not known:
+    if not known or (place.winner is None and len(place.experiments) > 1):
         return f"{names.place(place)}: no winner; the table says why each experiment was dropped."
     leader, *others = known
     if len(place.experiments) == 1:
         return f"{names.place(place)}: {names.of(leader)} is the only experiment of its race."
     is_tied = bool(others) and others[0] in place.state.racing
-    best = _BEST[aim.objective][is_tied] + (" within the limits" if aim.has_limits else "")
+    best = _BEST[aim.objective][is_tied or place.is_doubtful] + (" within the limits" if aim.has_limits else "")
     following = f"; {names.of(others[0])}, the next, {_behind(place, others[0], aim)}" if others else ""
     return one_line(f"{names.place(place)}: {names.of(leader)} {best}{following}.", longest=400)
 
@@ -46,14 +46,19 @@ def _behind(place: Place, name: str, aim: Aim) -> str:
     return f"{text}, not a clear difference" if name in place.state.racing else text
 
 
-def without_doubts(races: Sequence[Place]) -> Iterator[str]:
-    """Yield a sentence for each race with runs in doubt. The report distrusts an experiment that has one; the race left it out."""
-    names = Names(races)
-    for place in races:
-        if place.in_doubt and place.winner is not None:
-            were = "was" if place.in_doubt == 1 else "were"
-            counts = f"{place.in_doubt} of {counted(place.runs, 'run')} {were} in doubt"
-            yield one_line(f"{names.place(place)}: {counts} and did not count.", longest=300)
+def remarks(place: Place, names: Names, aim: Aim) -> Iterator[str]:
+    """Yield sentences about runs that did not count, and about limits that were not applied."""
+    yield from without_doubts(place, names)
+    yield from unlimited(place, names, aim)
+
+
+def without_doubts(place: Place, names: Names) -> Iterator[str]:
+    """Yield a sentence if runs were in doubt. The report distrusts an experiment that has one; the race left it out."""
+    if place.in_doubt and not place.state.due:
+        were = "was" if place.in_doubt == 1 else "were"
+        counts = f"{place.in_doubt} of {counted(place.runs, 'run')} {were} in doubt"
+        cure = "; repeat the race in a new folder on a quieter machine" if place.is_doubtful else ""
+        yield one_line(f"{names.place(place)}: {counts} and did not count{cure}.", longest=300)
 
 
 def unlimited(place: Place, names: Names, aim: Aim) -> Iterator[str]:

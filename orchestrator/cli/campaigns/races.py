@@ -80,8 +80,8 @@ class Races:
             print_table(table)
         say("")
         best, remarks = self._answers(races, names, store)
-        unlimited = [text for place in races for text in winners.unlimited(place, names, self.aim)]
-        for sentence in (*best, *remarks, *winners.without_doubts(races), *unlimited):
+        more = [text for place in races for text in winners.remarks(place, names, self.aim)]
+        for sentence in (*best, *remarks, *more):
             say(sentence)
         return all(place.state.due or place.winner for place in races), best
 

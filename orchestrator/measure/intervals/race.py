@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import fmean
 
@@ -111,8 +111,8 @@ class Race:
     """A race at one time. `due` are the runs of `round` that are missing. The race is over if `due` is empty.
 
     `racing` are the experiments in the race, the fastest first. `left` says why the others left. If `is_cut`, the race ended
-    because the next round would have made more runs than it may. `held` are experiments that no round needed so far. `made` are
-    the experiments whose run of this round is there already.
+    because the next round would have made more runs than it may. `held` are experiments that no round needed so far. `used` has the
+    number of runs of each experiment that the rounds have used, with those of this round that are there already.
     """
 
     round: int
@@ -122,7 +122,7 @@ class Race:
     standing: Standing | None
     is_cut: bool = False
     held: frozenset[str] = frozenset()
-    made: tuple[str, ...] = ()
+    used: Mapping[str, int] = field(default_factory=dict)
 
 
 def race(
@@ -174,8 +174,9 @@ def _race(
             break
         number += 1
         if due := tuple(name for name in turn if len(runs.get(name, ())) <= len(values[name])):
-            made, order = tuple(name for name in turn if name not in due), _in_order(racing, found)
-            return Race(round=number, due=due, racing=order, left=left, standing=found, held=held, made=made)
+            used = {name: len(values[name]) + (name in turn and name not in due) for name in names}
+            order = _in_order(racing, found)
+            return Race(round=number, due=due, racing=order, left=left, standing=found, held=held, used=used)
         for name in turn:
             values[name][number] = runs[name][len(values[name])]
         left |= {name: Left(round=number, why=why) for name in racing if (why := _no_speed(values[name]))}
@@ -191,8 +192,10 @@ def _race(
             break
         racing += more
     left |= {name: Left(round=number, why=NoSpeed.NOT_NEEDED) for name in {*held, *racing} if not values[name]}
-    racing = [name for name in racing if name not in left]
-    return Race(round=number, due=(), racing=_in_order(racing, found), left=left, standing=found, is_cut=is_cut)
+    racing, used = [name for name in racing if name not in left], {name: len(rounds) for name, rounds in values.items()}
+    return Race(
+        round=number, due=(), racing=_in_order(racing, found), left=left, standing=found, is_cut=is_cut, used=used
+    )
 
 
 def _is_over(racing: Sequence[str], known: Sequence[str], found: Standing, rules: Rules, *, number: int) -> bool:
