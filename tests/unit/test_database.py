@@ -304,6 +304,24 @@ def test_a_long_answer_names_the_rest(tmp_path: Path, db: Call) -> None:
     assert json.loads(out) == {"rows": [{"a": 0, "a_2": 0.5}, {"a": 1, "a_2": 1.5}]}
 
 
+THREADS = """
+import os, sys
+from pathlib import Path
+import pyarrow.parquet
+from orchestrator.results.table.sources import database
+root, before = Path(sys.argv[1]), len(os.listdir("/proc/self/task"))
+assert database.known(root) and database.campaigns(root)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+def test_reading_starts_no_threads(tmp_path: Path) -> None:
+    """`db add` was aborted by SIGABRT if it ended with an error while pyarrow started a thread."""
+    root = added(tmp_path / "database", night(tmp_path / "night", cells=1))
+    done = subprocess.run([sys.executable, "-c", THREADS, str(root)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0"]
+
+
 def test_names_that_differ_only_in_case_hide_no_column(tmp_path: Path, in_process: Call) -> None:
     """Also of other campaigns, and if a file was written before Tunebench had this rule."""
     own = experiment("own", arguments={"lr": "1", "LR": "2", "Status": "3", "Results": "4", "Real_Tokens_Per_S": "5"})

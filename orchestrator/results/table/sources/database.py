@@ -230,20 +230,16 @@ def _size(file: Path) -> int:
 
 
 def _columns(file: Path, names: Sequence[str]) -> dict[str, list[Any]]:
-    from pyarrow import parquet
-
     with _opened(file) as opened:
-        table = parquet.read_table(opened, columns=list(names))
+        table = _table(opened, list(names))
     columns = table.to_pydict()
     return {name: columns.get(name, [None] * table.num_rows) for name in names}
 
 
 def _cells(file: Path) -> Iterator[dict[str, Value]]:
     """Yield the cells of each run that are not missing. Rows whose repeat or attempt is not a number are left out."""
-    from pyarrow import parquet
-
     with _opened(file) as opened:
-        columns = parquet.read_table(opened).to_pydict()
+        columns = _table(opened).to_pydict()
     missing = [name for name in _NEEDED if name not in columns]
     if missing:
         raise ResultsError(
@@ -255,6 +251,13 @@ def _cells(file: Path) -> Iterator[dict[str, Value]]:
         is_run = all(type(cells.get(name, of_old)) is int for name, of_old in (("repeat", None), ("attempt", 1)))
         if is_run and "id" in cells and "status" in cells:
             yield cells
+
+
+def _table(opened: BufferedReader, names: list[str] | None = None) -> Any:
+    """Return the named columns of a Parquet file, or all. No thread is started: a process that ends meanwhile is aborted."""
+    from pyarrow import parquet
+
+    return parquet.ParquetFile(opened, pre_buffer=False).read(columns=names, use_threads=False)
 
 
 @contextmanager
