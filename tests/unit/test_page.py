@@ -854,6 +854,20 @@ def test_parts_may_exceed_their_step_by_the_error_of_a_mean() -> None:
     assert view.rows[-2] == ("the rest", "0 ms", "2 ms", "+2.00 ms")
 
 
+def test_parts_of_runs_of_different_speeds_are_as_long_as_their_steps() -> None:
+    """The step is a geometric mean of runs, the parts are arithmetic means: at 40 and 160 ms, 80 and 100 ms."""
+    shares = {"forward_time_s": 0.3, "backward_time_s": 0.5, "optimizer_time_s": 0.2}
+    steps = (0.04, 0.16)
+    runs = [run for s in steps for run in steps_of(100 / s, s, **{name: part * s for name, part in shares.items()})[:1]]
+    (view,) = explained(
+        Made(runs=runs), Made(framework="fast", runs=[{**run, **SPLIT_SHORT} for run in SHORT_STEP])
+    ).views
+    assert [row[:2] for row in view.rows] == [
+        *zip(WORK, ("24 ms", "40 ms", "16 ms"), strict=True),
+        *(("the rest", "0 ms"), ("step", "80 ms")),
+    ]
+
+
 def test_steps_that_cannot_be_compared_are_counted_and_not_explained() -> None:
     longer = Made(framework="packing", runs=steps_of(2000.0, 0.1, data_wait_share=0.1, gpu_utilization=0.7))
     undivided = Made(framework="plain", runs=steps_of(2000.0, 0.05))

@@ -40,6 +40,7 @@ _SELF_EVIDENT = ("operator", "implementation", "shape", "equation", "direction")
 ALL = "all"
 
 SPEEDS = ("real_tokens_per_s", "tokens_per_s", "train_tokens_per_second", "samples_per_s", "train_samples_per_second")
+STEP_RATE = "steps_per_s"
 
 Key = tuple[str | None, str]
 
@@ -126,7 +127,7 @@ def read(table: ResultsTable, *, most: int) -> list[Cell]:
     alike = list(zip(_panels(columns), frameworks, counts, strict=True))
     rests, doubted, all_numbers = _rests(columns, alike, table), doubts(table), Numbers(table.experiments)
     numbers = {name: columns(name) for name in METRICS if name in frame}
-    names = [name for name in (*SPEEDS, *TIMES, ENERGY) if name in table.runs]
+    names = [name for name in (*SPEEDS, *TIMES, ENERGY, STEP_RATE) if name in table.runs]
     of_runs, of_cold_runs = ok_runs(table, names), ok_runs(table, names, cold=True)
     cells = [
         Cell(

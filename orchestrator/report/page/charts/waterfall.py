@@ -5,6 +5,8 @@ forward pass, and by the time without a kernel on the GPU (NVML). What they do n
 another part, both have a bar, and the bar of the other part is without it. Two steps are compared only if they have equally
 many tokens. A part that only one side has is left out, with the reason. So are parts that together are longer than their step:
 they overlap, and their bars would count the same time twice.
+A step is the geometric mean over runs, as its speed is, but a part is the arithmetic mean. So a part is drawn as its share of the
+arithmetic mean of the steps.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log, log10
+from statistics import fmean
 from typing import NamedTuple
 
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import METRICS
 from orchestrator.report.page.charts import colours
 from orchestrator.report.page.charts.chart import Chart, Figure, View, scale_of
-from orchestrator.report.page.charts.chart_data import Cell, by_panel, noun
+from orchestrator.report.page.charts.chart_data import STEP_RATE, Cell, by_panel, noun
 from orchestrator.report.page.charts.row_axis import row_bars, row_figure, texts
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
 
@@ -28,7 +31,7 @@ _BETWEEN, _BETWEEN_PARTS = "data_wait_share", ("data_time_s", "between_time_s")
 _WAITS = (_BETWEEN, *_BETWEEN_PARTS)
 # The largest number of experiments that are explained: those that differ the most.
 MOST = 200
-_STEP, _RATE = "step_time_s", "steps_per_s"
+_STEP = "step_time_s"
 _BUSY_SHARE = "gpu_utilization"
 _TOKENS = ("real_tokens_per_s", "tokens_per_s")
 # The sum of means of parts may exceed the mean step by this share of the step.
@@ -106,7 +109,7 @@ def waterfall(cells: Sequence[Cell], facet: str) -> Chart:
 
 
 def _have_steps(*cells: Cell) -> bool:
-    return all(cell.numbers.get(_RATE, 0.0) > 0 for cell in cells)
+    return all(cell.numbers.get(STEP_RATE, 0.0) > 0 for cell in cells)
 
 
 def _notes(other_work: int, undivided: int, left_out: int) -> Iterator[str]:
@@ -120,7 +123,7 @@ def _notes(other_work: int, undivided: int, left_out: int) -> Iterator[str]:
 
 
 def _step_s(cell: Cell) -> float:
-    return 1 / cell.numbers[_RATE]
+    return 1 / cell.numbers[STEP_RATE]
 
 
 def _have_same_tokens(cell: Cell, base: Cell) -> bool:
@@ -166,8 +169,12 @@ def _pairs(base: Cell, cell: Cell, names: Sequence[str]) -> dict[str, tuple[floa
 def _seconds(cell: Cell, names: Sequence[str]) -> dict[str, float]:
     """Return the seconds of the parts of a step. Between steps, the GPU is idle, and this time counts once."""
     step = _step_s(cell)
+    of_runs = [1 / rate for rate in cell.of_runs.get(STEP_RATE, ())]  # none if the source has only means
+    scale = step / fmean(of_runs) if of_runs else 1.0
     whole = {
-        name: cell.numbers[name] * (1 if METRICS[name].unit == "s" else step) for name in names if name != _BUSY_SHARE
+        name: cell.numbers[name] * (scale if METRICS[name].unit == "s" else step)
+        for name in names
+        if name != _BUSY_SHARE
     }
     own = dict(whole)
     for name, value in whole.items():
