@@ -748,7 +748,7 @@ def test_what_is_not_claimed_is_explained_in_grey_with_the_reason(side: str) -> 
 @pytest.mark.parametrize(
     ("missing", "names", "reason"),
     [
-        ("gpu_utilization", ["between steps", "the rest", "step"], "GPU idle (both need NVML's readings"),
+        ("gpu_utilization", ["between steps", "the rest", "step"], "GPU idle (both sides need NVML's readings"),
         ("data_wait_share", ["GPU idle", "the rest", "step"], "between steps (it is not known of both)"),
     ],
 )

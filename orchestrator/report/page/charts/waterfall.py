@@ -152,7 +152,7 @@ def _divided(base: Cell, cell: Cell) -> _Division:
     one_side = [name for name in marked if (name in base.numbers) != (name in cell.numbers)]
     missing = {marked[name]: "it is not known of both" for name in one_side}
     if _BUSY_SHARE not in both:
-        missing[IDLE] = "both need NVML's readings: `monitors: [nvml]`"
+        missing[IDLE] = "both sides need NVML's readings: `monitors: [nvml]`"
     work = [marked[name] for name in both if name in marked and name not in _WAITS]
     if work and (parts := _pairs(base, cell, [name for name in both if name != _BUSY_SHARE])):
         return _Division(parts, missing | {IDLE: "the other parts include it"})
