@@ -196,6 +196,15 @@ def test_a_setting_is_no_difference_beside_an_argument_of_its_name() -> None:
     assert (one.name, one.base, one.new) == ("liger", None, "a")
 
 
+def test_an_argument_that_only_new_sets_comes_before_the_settings_that_follow_from_it() -> None:
+    base = side(entry(arguments={"lr": "1", "effective_total_parameters": 1, "effective_lr": "1"}))
+    new = side(
+        entry(arguments={"lr": "2", "num_hidden_layers": 12, "effective_total_parameters": 6, "effective_lr": "2"})
+    )
+    ((one, two, three),) = [found.arguments for found in pair(base, new)]
+    assert [one.name, two.name, three.name] == ["lr", "num_hidden_layers", "effective_total_parameters"]
+
+
 @pytest.mark.parametrize("name", ["version", "framework_config"])
 @pytest.mark.parametrize("values", [("2.10", "2.1", "2.2"), ("1e3", "1000", "1000.0"), ("0", "-0.0", "0.0")])
 def test_values_that_are_equal_as_numbers_are_paired_by_their_texts(name: str, values: Sequence[str]) -> None:

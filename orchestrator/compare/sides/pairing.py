@@ -137,7 +137,7 @@ def _pair(match: Match, ignore: Sequence[str]) -> Pair:
 
 
 def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
-    """Return the arguments and effective settings that differ.
+    """Return the arguments that differ, then the effective settings, which may follow from them.
 
     Names that one side lacks are left out. An effective setting is left out if there is an argument of the same name.
     """
@@ -146,7 +146,7 @@ def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
         return ()
     return tuple(
         Difference(name=name, base=before.get(name), new=after.get(name))
-        for name in dict.fromkeys((*before, *after))
+        for name in sorted({**before, **after}, key=lambda name: name.startswith(keys.EFFECTIVE))
         if name not in keys.SETTLED
         and not (name.startswith(keys.EFFECTIVE) and name.removeprefix(keys.EFFECTIVE) in {*before, *after})
         and keys.canonical(before.get(name)) != keys.canonical(after.get(name))
