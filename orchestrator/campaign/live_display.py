@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path, PurePath
 from types import MappingProxyType
 
 from rich.console import Console, Group
@@ -29,7 +30,8 @@ STYLES = {Status.OK: "green", Status.CANCELLED: "yellow"}
 class Progress:
     """A context manager. Pass its `on_event` to `run_benchmark`. A terminal shows the status that the `readers` read.
 
-    `labels` maps an experiment's id to the values that distinguish the experiment, if its readable part does not show them.
+    If there are several readers, the line of a run names its results folder. `labels` maps an experiment's id to the values that
+    distinguish the experiment, if its readable part does not show them.
     `is_race`: the runs of each round are counted anew, because the number of later rounds is unknown.
     """
 
@@ -46,6 +48,7 @@ class Progress:
         self.labels = labels
         self.is_race = is_race
         self._began = time.monotonic()
+        self._places = _short_names([reader.store.root for reader in readers])
         self._due: set[Job] = set()
         self._ended: set[Job] = set()
         self._live = Live(console=console, auto_refresh=False, transient=True)
@@ -93,7 +96,7 @@ class Progress:
         """Return the line for a run that ended: its number among the due runs, its status, its cause and its speed.
 
         The experiment is named by the readable part of its id. If several experiments share this part, the values that distinguish
-        them follow, then the hash of the id.
+        them follow, then the hash of the id. If runs of several results folders take turns, their folder follows.
         """
         counted = self._due.intersection(jobs)
         self._ended |= counted
@@ -101,12 +104,27 @@ class Progress:
         line.append(str(record.status), style=STYLES.get(record.status, "red"))
         label = self.labels.get(record.experiment_id, "")
         name, _, digits = record.experiment_id.rpartition("-")
-        line.append(f" {name} r{record.repeat}{label and f'  {label} ({digits})'}  {record.wall_s:.1f} s")
+        place = next(
+            (self._places[folder] for job in jobs for folder in job.run_dir.parents if folder in self._places), ""
+        )
+        where = f" in {place}" if place else ""
+        line.append(f" {name} r{record.repeat}{where}{label and f'  {label} ({digits})'}  {record.wall_s:.1f} s")
         if record.kind:
             line.append(f"  {record.kind}: {record.cause}")
         if record.status is Status.OK:
             line.append(_speed({number.name: number.value for number in record.measurements}))
         return line
+
+
+def _short_names(roots: Sequence[Path]) -> dict[Path, str]:
+    """Return the fewest last parts of each path that distinguish several paths; nothing for a single path."""
+    if len(set(roots)) < 2:
+        return {}
+    for count in range(1, max(len(root.parts) for root in roots)):
+        names = {root: str(PurePath(*root.parts[-count:])) for root in roots}
+        if len(set(names.values())) == len(names):
+            return names
+    return {root: str(root) for root in roots}
 
 
 def _speed(values: Mapping[str, object]) -> str:

@@ -105,6 +105,8 @@ def test_what_is_open_runs_again_in_turns_and_nothing_else_does(folder: Path) ->
     assert done.code == 0, done.err
     assert "6 run(s) of 2 experiment(s), in 3 round(s)" in done.out
     assert "Compare again: tunebench compare" in done.out
+    ends = [line for line in done.err.splitlines() if "/6 ok " in line]
+    assert sorted(line.split(" in ")[1].split()[0] for line in ends) == ["base"] * 3 + ["new"] * 3
     found = records(folder)
     assert counts(folder) == {"base/noisy": 6, "base/steady": 3, "new/noisy": 6, "new/steady": 3}
     assert all(found[name][:3] == before[name] for name in found)

@@ -66,6 +66,18 @@ def test_a_line_has_the_values_that_distinguish_its_experiment(tmp_path: Path) -
     assert told.getvalue().splitlines() == [f"ok s-{rows} r1  rows={rows} (0123456789ab)  2.5 s" for rows in "12"]
 
 
+@pytest.mark.parametrize("folders", [("base", "new"), ("a/results", "b/results")])
+def test_a_line_names_the_results_folder_where_several_take_turns(folders: tuple[str, str], tmp_path: Path) -> None:
+    told = io.StringIO()
+    for folder in folders:
+        (tmp_path / folder).parent.mkdir(exist_ok=True)
+    stores = [Store(stored(tmp_path / folder, (EXPERIMENT, []))) for folder in folders]
+    with Progress(Console(file=told), [Reader(store) for store in stores]) as progress:
+        for store in stores:
+            progress.on_event(ended(store.job(EXPERIMENT.id, repeat=4, attempt=1)))
+    assert told.getvalue().splitlines() == [f"ok s-m r4 in {folder}  2.5 s" for folder in folders]
+
+
 @pytest.mark.parametrize(
     ("steady", "said"), [(2000.0, "  2,000 tokens/s per device"), (None, "  no steady-state speed")]
 )

@@ -146,10 +146,12 @@ def _carried_out(order: Sequence[Turn], *, executor: str, site: Site | None, pro
     from orchestrator.compare.rerun import profiles, rounds
     from orchestrator.executors.starters import Starters
     from orchestrator.plan.command.warm_start import environment_of
+    from orchestrator.records.labels import labels
 
     if profile:
         profiles.make_folders(order)
-    with Progress(err(), rounds.readers(order)) as progress:
+    shown = labels([*{turn.ready.experiment.id: turn.ready.experiment for turn in order}.values()])
+    with Progress(err(), rounds.readers(order), labels=shown) as progress:
         for sentence in rounds.prepare_data(order, on_event=progress.say):
             progress.say(sentence)
         with Starters(environment_of, say=progress.say) as starters:
