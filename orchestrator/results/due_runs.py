@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from orchestrator.measure.memory_logs import finite
 from orchestrator.records import Experiment, JobState, Repeats, RunRecord, Status
 from orchestrator.results.contents import StoredExperiment, StoredRun
 
@@ -183,4 +184,5 @@ def _values(records: Iterable[RunRecord]) -> tuple[str, list[float]]:
 
 def _value(record: RunRecord, name: str) -> float | None:
     value = next((measurement.value for measurement in record.measurements if measurement.name == name), None)
-    return float(value) if isinstance(value, (int, float)) and value > 0 else None
+    number = finite(value)
+    return float(number) if number is not None and number > 0 else None

@@ -9,11 +9,14 @@ half-written do not stop a read; warnings name them. `due_runs` decides which ru
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from orchestrator.errors import ResultsError
 from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import is_utf8, quoted, with_bytes
 from orchestrator.files.redaction import redact, redact_file
-from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunFolder, RunRecord, dump, load
+from orchestrator.records import SCHEMA_VERSION, Experiment, Job, Measurement, RunFolder, RunRecord, dump, load
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.records.price import Price
 from orchestrator.records.run_folder import EXPERIMENT_FILE
@@ -325,12 +328,24 @@ def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:
         if record.schema_version > SCHEMA_VERSION:
             versions = f"(schema {record.schema_version}, this one knows {SCHEMA_VERSION})"
             warnings.append(f"{path}: it was written by a newer version {versions}: its new fields are left out")
-        return record
+        return _within_floats(record)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         warnings.append(f"{path}: cannot be read as a record and is left out: {_first_line(error)}")
         return None
+
+
+def _within_floats(record: RunRecord) -> RunRecord:
+    """Return the record with infinity for whole numbers beyond all floats. No reader takes infinity as a number."""
+
+    def is_beyond(one: Measurement) -> bool:
+        return isinstance(one.value, int) and abs(one.value) > sys.float_info.max
+
+    if not any(map(is_beyond, record.measurements)):
+        return record
+    within = (replace(one, value=math.inf) if is_beyond(one) else one for one in record.measurements)
+    return replace(record, measurements=tuple(within))
 
 
 def _first_line(error: Exception) -> str:

@@ -268,6 +268,16 @@ def test_an_order_of_contents_changes_no_digest(tmp_path: Path) -> None:
     assert after.id[-12:] == before.id[-12:]
 
 
+def test_a_link_to_nothing_is_not_called_missing(tmp_path: Path) -> None:
+    """The sentence proposed the same name."""
+    planned(tmp_path, BASE, num_gpus=(4,), settings=["framework_config=fsdp"])
+    file = tmp_path / "frameworks" / "fsdp.yaml"
+    file.unlink()
+    file.symlink_to("nowhere")
+    with pytest.raises(ConfigError, match=r"fsdp\.yaml is not a file that can be read; put a YAML file in its place$"):
+        expand(load_suite(tmp_path / "scenarios.yaml"), TOGETHER, EIGHT_GPUS)
+
+
 CONTRADICTORY = {
     "eager": "description: x\narguments:\n  torch_dtype: float32\naccelerate:\n  fsdp_config: {version: 1}\nenv: {A: 'yes'}\n",
     "fsdp": "accelerate: {fsdp_config: {fsdp_version: 2}}\nenv: {A: null}\narguments: {dtype: bfloat16}\n",

@@ -176,6 +176,14 @@ def test_numbers_of_runs_are_means_of_those_that_ended_ok(tmp_path: Path) -> Non
     assert found[LARGE.id].problem == "the run is failed: oom_cuda, in a sentence" and not found[LARGE.id].numbers
 
 
+def test_a_number_of_0_is_none(tmp_path: Path) -> None:
+    """A ratio of two such numbers was nan."""
+    found = records.read(
+        stored(tmp_path / "results", (SMALL, [ended(SMALL, 1, tokens_per_s=0.0, peak_allocated_bytes=0)]))
+    )
+    assert not {"tokens_per_s", "peak_allocated_bytes"} & found[SMALL.id].numbers.keys()
+
+
 def test_an_experiment_without_a_run_has_no_numbers(tmp_path: Path) -> None:
     assert records.read(stored(tmp_path / "results", (SMALL, [ended(SMALL, 1)]), (LARGE, []))).keys() == {SMALL.id}
 

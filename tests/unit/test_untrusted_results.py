@@ -324,7 +324,7 @@ def test_a_word_for_a_number_is_missing_and_leaves_other_runs_their_numbers(word
     assert warning.endswith("train_loss: not a number that can be used, left out")
 
 
-@pytest.mark.parametrize("value", [-5.0, 1e30])
+@pytest.mark.parametrize("value", [-5.0, 1e30, 10**400])
 def test_a_speed_that_is_impossible_is_missing_and_said(value: float, root: Path) -> None:
     record_of(root).write_text(dump(ended(BAD, 1, tokens_per_s=value, train_loss=2.5)))
     table = reported(root)

@@ -30,7 +30,7 @@ def _found(row: Mapping[str, Any]) -> Found:
     failed = [*_texts(row, "failure_kind", "failure_cause")]
     if row["status"] != Status.OK.value:
         return Found(problem=f"the run is {row['status']}" + (f": {failed[-1]}" if failed else ""))
-    numbers = {name: float(value) for name, value in row.items() if _is_number(value)}
+    numbers = {name: float(value) for name, value in row.items() if _is_number(value) and value > 0}
     versions = [
         f"{name} {row[column]}" for name in SOFTWARE for column in [f"provenance_{name}"] if [*_texts(row, column)]
     ]

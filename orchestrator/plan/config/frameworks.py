@@ -102,6 +102,8 @@ def _load_entry(
         place = ("framework_configs", index, "filename")
         names = [path.name for path in contents.file.parent.glob("*.yaml") if path.name != contents.file.name]
         message = f"there is no file {entry.filename!r} in {contents.file.parent}{suggestion(entry.filename, names)}"
+        if entry.filename in names:  # such as a link to a file that was removed
+            message = f"{file} is not a file that can be read; put a YAML file in its place"
         problems.append(contents.problem(place, message))
         return None
     document = read_or_report(file, problems)
