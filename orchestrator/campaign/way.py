@@ -51,13 +51,16 @@ class Way:
     # Gets each event of the runs too, after the display.
     on_event: OnEvent | None = None
 
-    def environment_of(self, experiment: Experiment) -> Environment | None:
-        """Return the environment of a starter for this experiment, or None for a cold start.
+    def environment_of(self, experiment: Experiment) -> Environment | str:
+        """Return the environment of a starter for this experiment, or the reason for a cold start: empty without `--warm`.
 
         Without `--warm`, runs on several GPUs start cold: warm ones were not tried yet.
         """
+        found = environment_of(experiment)
+        if self.warm:
+            return found
         untried = experiment.device is Device.CUDA and experiment.num_gpus > 1
-        return None if untried and not self.warm else environment_of(experiment)
+        return "" if untried or isinstance(found, str) else found
 
     @property
     def probes_warm(self) -> bool:

@@ -129,6 +129,8 @@ class LocalExecutor:
         with connection or nullcontext():
             if connection is not None:
                 own["start"] = Start.WARM
+            elif self.starters and (reason := self.starters.why_cold(experiment)):
+                own["cold_because"] = reason
             claim = claims.claim(job, executor=self.name, details={**self.details, **own})
             return self._started(job, claim, share, neighbours, stdin_of(connection)) if claim else None
 

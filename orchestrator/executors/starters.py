@@ -40,7 +40,7 @@ class Environment:
     variables: tuple[tuple[str, str | None], ...]
 
 
-EnvironmentOf = Callable[[Experiment], Environment | None]
+EnvironmentOf = Callable[[Experiment], Environment | str]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -69,7 +69,7 @@ class _Living:
 
 
 class Starters:
-    """The starters of one executor. `environment_of` returns None for an experiment that must start cold."""
+    """The starters of one executor. `environment_of` returns the reason, perhaps empty, for an experiment that must start cold."""
 
     def __init__(self, environment_of: EnvironmentOf, *, say: Callable[[str], object]) -> None:
         self.environment_of, self.say = environment_of, say
@@ -79,7 +79,7 @@ class Starters:
     def connect(self, experiment: Experiment) -> socket.socket | None:
         """Return a new connection to the starter of this experiment. Return None if it must start cold."""
         environment = self.environment_of(experiment)
-        if environment is None:
+        if isinstance(environment, str):
             return None
         living = self._known.get(environment)
         if living is not None and living.child.poll() == _CHANGED:
@@ -106,8 +106,13 @@ class Starters:
         self._leave(environment, "the warm starter has ended")
         return None
 
+    def why_cold(self, experiment: Experiment) -> str:
+        """Return why this experiment never starts warm; an empty text if it may, or if no one asked for it."""
+        environment = self.environment_of(experiment)
+        return environment if isinstance(environment, str) else ""
+
     def ended(self, record: RunRecord | None) -> None:
-        """Say why a starter refused this run, once for each reason."""
+        """Say why this run started cold, once for each reason."""
         reason = record.provenance.get("cold_because") if record else None
         if isinstance(reason, str) and reason not in self._reasons:
             self._reasons.add(reason)

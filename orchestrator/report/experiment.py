@@ -97,7 +97,8 @@ def _runs(runs: Sequence[StoredRun]) -> Iterator[str]:
             yield f"run {run.job.name}: {run.state}"
             continue
         cause = f" ({record.kind}: {record.cause})" if record.kind else ""
-        start = ", warm start" if record.provenance.get("start") == Start.WARM else ""
+        how = record.provenance.get("start")  # earlier versions did not record it
+        start = f", {how} start" if how in (Start.WARM, Start.COLD) else ""
         yield f"run {run.job.name}: {record.status}{cause}, {show('wall_s', record.wall_s)}{start}"
         if record.hint:
             yield f"  → {record.hint}"

@@ -261,7 +261,11 @@ def _evidence(
         verdict=judged,
         hint=hint(judged.kind, _errors_and_log(findings, folder), experiment),
         findings=replace(findings, measurements=(*findings.measurements, *of_host)),
-        more_facts={**companions.facts(folder, watchers), **_communication(experiment, folder), **start_facts(outcome)},
+        more_facts={
+            **companions.facts(folder, watchers),
+            **_communication(experiment, folder),
+            **start_facts(outcome, claim),
+        },
         warnings=(*before, *worth_saying(findings.warnings, judged), *busy_host(share), *broken, *after),
     )
 

@@ -94,10 +94,10 @@ def _starter(experiment: Experiment, claim: claims.Claim) -> warm.Starter | None
     return warm.Starter(connection=connection, processes=experiment.num_gpus) if connection else None
 
 
-def start_facts(outcome: ProcessOutcome) -> dict[str, str]:
-    """Return how the training started, and why it started cold although a starter was there."""
-    reason = {"cold_because": outcome.cold_because} if outcome.cold_because else {}
-    return {"start": outcome.start.value, **reason}
+def start_facts(outcome: ProcessOutcome, claim: claims.Claim) -> dict[str, str]:
+    """Return how the training started, and why it started cold although it was to start warm."""
+    reason = outcome.cold_because or claim.details.get("cold_because")
+    return {"start": outcome.start.value, **({"cold_because": str(reason)} if reason else {})}
 
 
 def _time_limit(experiment: Experiment, claim: claims.Claim) -> tuple[float | None, bool]:

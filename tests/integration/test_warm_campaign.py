@@ -93,9 +93,18 @@ def test_each_run_says_how_it_started(both: Both) -> None:
         assert {row["provenance_start"] for row in csv.DictReader(file)} == {"warm", "cold"}
 
 
-def test_the_campaign_says_once_why_a_run_started_cold(both: Both) -> None:
-    said = "a run started cold: PYTHONPATH has a folder that depends on the current folder"
-    assert [campaign.said.count(said) for campaign in (both.cold, both.warm)] == [0, 1]
+@pytest.mark.parametrize(
+    ("scenario", "why"),
+    [
+        ("unlike", "PYTHONPATH has a folder that depends on the current folder"),
+        ("own-script", "the trainer custom always starts cold"),
+    ],
+)
+def test_the_campaign_says_once_why_a_run_started_cold(scenario: str, why: str, both: Both) -> None:
+    assert [campaign.said.count(f"a run started cold: {why}") for campaign in (both.cold, both.warm)] == [0, 1]
+    for campaign, reason in ((both.cold, None), (both.warm, why)):
+        (found,) = (records[0] for name, records in campaign.records().items() if name.startswith(scenario))
+        assert found.provenance.get("cold_because") == reason
 
 
 def test_ids_and_commands_are_equal(both: Both) -> None:

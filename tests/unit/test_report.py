@@ -57,6 +57,17 @@ def test_a_failed_run_is_shown_with_what_to_do(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in shown] == ["run r1-t1", "  → use a smaller batch", "run r2-t1"]
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"), [({"start": "warm"}, ", warm start"), ({"start": "cold"}, ", cold start"), ({}, "")]
+)
+def test_a_run_is_shown_with_its_start(facts: dict[str, str], said: str, tmp_path: Path) -> None:
+    run = ended(BASE, 1)
+    record = replace(run, provenance={**run.provenance, **facts})
+    store = Store.resume(stored(tmp_path / "results", (BASE, [record])))
+    (line,) = (line for line in experiment_view(store, BASE.id, lines=0) if line.startswith("run "))
+    assert line == f"run r1-t1: ok, 12.5 s{said}"
+
+
 def test_an_experiment_is_shown_with_its_command_first_and_a_table_of_its_runs(tmp_path: Path) -> None:
     numbers = {"tokens_per_s": 1000.0, "step_time_s": 0.25, "own_metric": 7.0, "startup_s": 9.0}
     runs = [ended(BASE, 1, **numbers), ended(BASE, 2, **numbers | {"tokens_per_s": 1100.0})]

@@ -141,7 +141,7 @@ def _started_warm(experiment: Experiment, ok: Sequence[StoredRun]) -> bool:
     """Return whether the last of these runs started warm, so that a new run must, and can."""
     record = ok[-1].record if ok else None
     was_warm = record is not None and record.provenance.get("start") == Start.WARM
-    return was_warm and environment_of(experiment) is not None
+    return was_warm and not isinstance(environment_of(experiment), str)
 
 
 def _other_files(experiment: Experiment) -> str | None:

@@ -19,13 +19,13 @@ from orchestrator.records import Device, Experiment
 _OF_THE_RUN = ("TUNEBENCH_", "CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU")
 
 
-def environment_of(experiment: Experiment) -> Environment | None:
-    """Return the environment of the experiment's imports, or None if it must start cold."""
-    if not may_be_warm(experiment):
-        return None
+def environment_of(experiment: Experiment) -> Environment | str:
+    """Return the environment of the experiment's imports, or the reason why it must start cold."""
+    if reason := _why_cold(experiment):
+        return reason
     variables = environment(experiment, visible="", run_dir=Path())
-    if not variables.get("OMP_NUM_THREADS"):  # then the number of threads depends on the cores at the imports
-        return None
+    if not variables.get("OMP_NUM_THREADS"):
+        return "without OMP_NUM_THREADS, the number of threads depends on the cores at the imports"
     kept = {name: value for name, value in variables.items() if not name.startswith(_OF_THE_RUN)}
     if experiment.device is Device.CPU:
         kept["CUDA_VISIBLE_DEVICES"] = ""
@@ -33,9 +33,15 @@ def environment_of(experiment: Experiment) -> Environment | None:
     return Environment(python=python, variables=tuple(sorted(kept.items())))
 
 
-def may_be_warm(experiment: Experiment) -> bool:
-    """Return whether the experiment has a trainer that can start warm, on one node, outside containers, and undisturbed."""
-    elsewhere = experiment.num_nodes > 1 or experiment.environment is not None
-    own_program = experiment.custom is not None or experiment.script is not None
-    disturbed = any(monitors.get(name).perturbs for name in experiment.monitors)
-    return trainers.get(experiment.trainer).starts_warm and not (elsewhere or own_program or disturbed)
+def _why_cold(experiment: Experiment) -> str:
+    """Return an empty text if the trainer can start warm, on one node, outside containers, and undisturbed; else the reason."""
+    if not trainers.get(experiment.trainer).starts_warm or experiment.custom is not None:
+        return f"the trainer {experiment.trainer} always starts cold"
+    if experiment.script is not None:
+        return "a script of your own always starts cold"
+    if experiment.num_nodes > 1:
+        return "runs on several nodes always start cold"
+    if experiment.environment is not None:
+        return "runs in a software environment or a container always start cold"
+    disturbing = next((name for name in experiment.monitors if monitors.get(name).perturbs), None)
+    return f"runs with the monitor {disturbing} always start cold" if disturbing else ""
