@@ -14,7 +14,7 @@ from test_history import BASELINE, GIB, HOSTILE, LIGER, framework, history, meas
 
 from orchestrator.compare.comparison import Difference
 from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series, Step
-from orchestrator.compare.history.view import axis, trend_chart, wording
+from orchestrator.compare.history.view import axis, terminal, trend_chart, wording
 from orchestrator.compare.history.view.events import Event, events, latest_first
 from orchestrator.compare.history.view.trend_page import trend_page
 
@@ -144,9 +144,18 @@ def test_a_page_without_dates_and_commits_says_nothing_that_is_not_known(tmp_pat
 
 def test_few_campaigns_say_on_the_page_how_many_it_takes(tmp_path: Path) -> None:
     stored(tmp_path / "1", (BASELINE, measured(BASELINE, 1, [1000.0])))
-    assert "1 campaign, 2023-11-15 to 2023-11-15 (UTC). No step in any series: a step needs 4" in trend_page(
-        history(tmp_path)
-    )
+    page = trend_page(history(tmp_path))
+    assert "1 campaign, 2023-11-15 to 2023-11-15 (UTC). No step in any series: a step needs 4" in page
+    assert "What changed, newest first" not in page and "Course over time" in page
+
+
+def test_few_campaigns_name_what_changed_with_the_newest(tmp_path: Path) -> None:
+    deeper = replace(BASELINE, arguments={**BASELINE.arguments, "num_hidden_layers": "12"})
+    for day, one in enumerate((BASELINE, deeper)):
+        stored(tmp_path / f"{day}", (one, measured(one, day, [1000.0] * 2)))
+    found = history(tmp_path)
+    said = "With the newest campaign changed: num_hidden_layers - → 12."
+    assert said in trend_page(found) and said in terminal.text(found, width=200)
 
 
 # The axis.

@@ -30,8 +30,10 @@ _NOT_SHOWN = ("git_dirty", "host", "driver_cuda")
 def trend_page(history: History) -> str:
     """Return the page as one document that can be opened from a disk."""
     charts = [chart_or_absent(trend_chart.chart(history), "no campaign has a measured value to show")]
+    moved = any(getattr(series, sort) for series in wording.every_series(history) for sort in wording.SORTS)
+    title = "What changed, newest first" if moved else "Course over time"  # then the section has only the chart
     sections = [
-        Section(id="changes", title="What changed, newest first", body=_changes(history, shell.charts_body(charts))),
+        Section(id="changes", title=title, body=_changes(history, shell.charts_body(charts))),
         Section(id="series", title="All series", body=_series(history)),
         Section(id="campaigns", title="Campaigns", body=_campaigns(history)),
     ]

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from orchestrator.compare.comparison import Difference
 from orchestrator.compare.history.change_points import FEWEST
 from orchestrator.compare.history.history import Campaign, History, Point, Series, Step
-from orchestrator.files.printable_text import counted, from_the_difference
+from orchestrator.files.printable_text import counted, from_the_difference, one_line
 from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.report.tables.as_markdown import headings
 from orchestrator.results.table.rows import Value
@@ -156,10 +156,15 @@ def newest_first(history: History, sort: str = "steps") -> list[SeriesStep]:
 
 
 def no_step(history: History) -> str:
-    """Return the sentence for a history without steps. It says if there are too few campaigns to find one."""
+    """Return the sentence for a history without steps. With too few campaigns to find one, it names the last changes."""
     longest = max((len(series.points) for series in history.series), default=0)
-    few = f": a step needs {FEWEST} campaigns, and the longest series has {longest}" if longest < FEWEST else ""
-    return f"No step in any series{few}."
+    if longest >= FEWEST:
+        return "No step in any series."
+    newest = (series.points[-1] for series in history.series)
+    last = [point.changes for point in newest if point.campaign == len(history.campaigns) - 1]
+    changes = list(dict.fromkeys(change for some in last for change in some))
+    changed = f" With the newest campaign changed: {one_line(changes_shown(changes), longest=600)}." if changes else ""
+    return f"No step in any series: a step needs {FEWEST} campaigns, and the longest series has {longest}.{changed}"
 
 
 def expected(history: History) -> str:
