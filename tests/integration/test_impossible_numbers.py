@@ -85,8 +85,8 @@ TOGETHER: list[tuple[dict[str, float], str | None]] = [
     ({"tokens_per_s_per_gpu": 900, "tokens_per_s": 100}, "tokens_per_s, which is 100"),
     ({"tokens_per_s": 100}, None),  # with its warm-up; Tunebench measures a higher speed per device
     ({"step_time_s": 0.5}, None),  # with its warm-up, above Tunebench's interval
-    ({"step_time_low_s": 0.5}, "step_time_s, which is 0.0"),
-    ({"step_time_p95_s": 1e-4}, "step_time_p95_s, which is 0.0001"),
+    ({"step_time_low_s": 0.5, "step_time_high_s": 0.4}, "step_time_high_s, which is 0.4"),
+    ({"step_time_s": 0.007, "step_time_p95_s": 0.003}, None),  # a mean with one step that saved a checkpoint
     ({"step_time_low_s": 0.5, "step_time_s": 0.6, "step_time_high_s": 0.7}, None),
     ({"discarded_steps": 99}, "steps, which is 40"),
     ({"discarded_steps": 40, "steady_steps": 0}, None),

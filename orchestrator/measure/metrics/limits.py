@@ -44,10 +44,10 @@ _ON_ONE_GPU = (
 # In less time than this, a core makes fewer than ten steps, and does not even begin a call.
 _OF_CALLS, _SHORTEST_CALL_S = ("call_time_s", "round_time_s"), 1e-9
 _BYTES = {"bytes": 1, "MiB": 2**20}
-# Pairs of numbers of one run: the first is a part of the second, or cannot be above it for another reason.
+# Pairs of numbers of one run: the first is a part of the second, or cannot be above it for another reason. A time of a step is in
+# none of them: a program's mean may be above its 95th percentile.
 _IN_ORDER = (
-    *(("peak_allocated_bytes", "peak_reserved_bytes"), ("allocated_after_load_bytes", "peak_allocated_bytes")),
-    *((f"peak_allocated_{stage}_bytes", "peak_allocated_bytes") for stage in ("first_step", "steady")),
+    *(("peak_allocated_bytes", "peak_reserved_bytes"), ("peak_allocated_steady_bytes", "peak_allocated_bytes")),
     ("mem_torch_mem_alloc_in_bytes", "mem_peak_torch_mem_alloc_in_bytes"),
     *((name, "device_peak_used_bytes") for name in ("device_mean_peak_used_bytes", "device_baseline_bytes")),
     ("trainable_parameters", "total_parameters"),
@@ -55,8 +55,6 @@ _IN_ORDER = (
     *(("real_tokens_per_s_per_gpu", more) for more in ("real_tokens_per_s", "tokens_per_s_per_gpu")),
     *((f"{part}_comm_time_s", "exposed_comm_time_s") for part in ("forward", "backward")),
     *((f"step_time_{low}_s", f"step_time_{high}_s") for low, high in (("low", "high"), ("p5", "p95"))),
-    *((f"step_time_{low}_s", "step_time_s") for low in ("low", "p5")),
-    *(("step_time_s", f"step_time_{high}_s") for high in ("high", "p95")),
     *((f"{count}_steps", "steps") for count in ("discarded", "steady", "recompiled", "profiled")),
 )
 # A program may round its numbers, and may count the steps around its loop, too.
@@ -122,10 +120,10 @@ def broken_by_reading(metric: Metric, value: float, *, wall_s: float | None, gpu
 def contradiction(own: Mapping[str, float], measured: Mapping[str, float]) -> str | None:
     """Return a sentence about two numbers of a trainer that contradict each other, or None.
 
-    Its own numbers about steps are also held to the number of steps and the time of a step that Tunebench has `measured`. It may
-    have measured other numbers in another way, such as the speed with its warm-up, so those are not held to each other.
+    Its own numbers of steps are also held to the number of steps that Tunebench has `measured`. The two may measure other numbers
+    in different ways, such as a speed with its warm-up, so those are not held to each other.
     """
-    known = {name: measured[name] for name in ("steps", "step_time_s") if name in measured} | {**own}
+    known = {name: value for name, value in measured.items() if name == "steps"} | {**own}
     for less, more in _IN_ORDER:
         if less in known and more in known and known[less] > known[more] * (1 + _ROUNDED):
             return f"{less} is {known[less]:.6g}, and must be at most {more}, which is {known[more]:.6g}"
