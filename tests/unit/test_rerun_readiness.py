@@ -224,6 +224,16 @@ def test_a_repeat_that_was_run_again_since_is_a_new_run(folder: Path) -> None:
     assert ready(folder, seen=timeless).repeats == (4, 5)
 
 
+def test_runs_of_several_folders_are_known_by_their_starts(folder: Path) -> None:
+    """A side of two folders numbers their runs anew, so the numbers of this folder's runs are those of the other one's."""
+    starts = [
+        *(1.6e9 + one for one in (1, 2, 3)),
+        *(run.record.started_at for run in Store.resume(folder).runs(BASE.id) if run.record),
+    ]
+    both = [Run(repeat=number, numbers={}, started_at=start) for number, start in enumerate(starts, start=1)]
+    assert len(both) == 6 and ready(folder, seen=both).repeats == (4, 5)
+
+
 def test_an_experiment_that_owes_more_by_itself_goes_on_with_that(tmp_path: Path) -> None:
     more = replace(BASE, repeats=20)
     root = stored(tmp_path / "results", (more, records()))
@@ -419,6 +429,14 @@ def test_what_to_compare_again_is_a_command_whatever_the_folders_are_called(tmp_
     pair = Pair(label="full", base=entry(None), new=entry(tmp_path / "$(touch x) y"))
     found = replace(comparison([pair], []), base="ref $(id).csv")
     assert contests.compare_again(found) == f"tunebench compare 'ref $(id).csv' '{tmp_path}/$(touch x) y'"
+
+
+def test_what_to_compare_again_names_all_folders_of_a_side(folder: Path, tmp_path: Path) -> None:
+    """An experiment that is in both folders of a side names one of them, so the runs of the other were left out."""
+    old = stored(tmp_path / "old", (BASE, records()))
+    pair = Pair(label="full", base=entry(folder), new=entry(tmp_path / "new"))
+    found = replace(comparison([pair], []), base=f"{old}, {folder}")
+    assert contests.compare_again(found) == f"tunebench compare {old},{folder} {tmp_path}/new"
 
 
 def test_lines_say_what_will_run(folder: Path, tmp_path: Path) -> None:

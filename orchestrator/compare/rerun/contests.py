@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from orchestrator.compare.comparison import Comparison
 from orchestrator.compare.rerun.readiness import Here, Ready, Refused, readiness, this_machine
@@ -122,9 +123,10 @@ def _places(comparison: Comparison, side: str) -> str:
     entries = [entry for pair in comparison.pairs if (entry := pair.base if side == "base" else pair.new) is not None]
     folders = dict.fromkeys(entry.folder for entry in entries)
     known = [folder for folder in folders if folder is not None]
-    if known and len(known) == len(folders):
-        return ",".join(known)
-    return (comparison.base if side == "base" else comparison.new).replace(", ", ",")
+    # An experiment that is in several folders names the last of them.
+    whole = (comparison.base if side == "base" else comparison.new).split(", ")
+    is_longer = len(whole) > len(known) and all(Path(folder).is_dir() for folder in whole)
+    return ",".join(known if known and len(known) == len(folders) and not is_longer else whole)
 
 
 def gpu_hours(order: Sequence[Turn]) -> float:

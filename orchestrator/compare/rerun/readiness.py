@@ -120,7 +120,7 @@ def _readiness(
     stored = store.runs(name)
     known = {run.repeat: run for run in seen}
     ok = [run for run in stored if run.record is not None and run.record.status is Status.OK]
-    before = [run for run in ok if not _is_new(run, known.get(run.job.repeat))]
+    before = [run for run in ok if not _is_new(run, known)]
     changes = _changes(experiment, before or ok, here)
     starts_warm = site is None and _started_warm(experiment, before or ok)
     if starts_warm:
@@ -177,17 +177,24 @@ def due_repeats(
     not count; a new repeat replaces it.
     """
     last = {run.job.repeat: run for run in stored if run.job.repeat <= 2 * len(stored) + _MOST_REMOVED}
-    made = sum(_is_new(run, known.get(repeat)) for repeat, run in last.items())
+    made = sum(_is_new(run, known) for run in last.values())
     more = max(0, runs - made)
     enough = replace(experiment, repeats=max(last, default=0) + more, adaptive=None, cannot_run_here=None)
     return tuple(job.repeat for job in store.plan([enough]))[:more]
 
 
-def _is_new(run: StoredRun, before: Run | None) -> bool:
+def _is_new(run: StoredRun, known: Mapping[int, Run]) -> bool:
+    """Return whether a run is none of those known.
+
+    If a side has several folders, the same run has another number there, and exactly the same start.
+    """
     if run.state in (JobState.RUNNING, JobState.SILENT):
         return True
     if run.record is None or run.record.status is not Status.OK:
         return False
+    if run.record.started_at in (one.started_at for one in known.values()):
+        return False
+    before = known.get(run.job.repeat)
     if before is None or before.started_at is None:
         return before is None
     return abs(before.started_at - run.record.started_at) > _SAME_START_S

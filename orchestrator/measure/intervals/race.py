@@ -170,7 +170,7 @@ def _race(
     number, is_cut = 0, False
     while number < rules.most_rounds:
         turn = _turn(number + 1, racing, late, values, rules)
-        if is_cut := number > 0 and most is not None and _runs_with(turn, values, repeats) > most:
+        if is_cut := number > 0 and most is not None and _runs_with(turn, racing, values, repeats) > most:
             break
         number += 1
         if due := tuple(name for name in turn if len(runs.get(name, ())) <= len(values[name])):
@@ -221,9 +221,9 @@ def _asked_next(
     return asked_next(order, held, found.speeds, too_large)
 
 
-def _runs_with(turn: Sequence[str], values: _Rounds, repeats: int) -> int:
-    """Return the number of runs after one more round, with those that a winner needs then."""
-    fewest = min((len(values[name]) + 1 for name in turn), default=repeats)
+def _runs_with(turn: Sequence[str], racing: Sequence[str], values: _Rounds, repeats: int) -> int:
+    """Return the number of runs after one more round, with those that a winner needs then. It may have no run in that round."""
+    fewest = min((len(values[name]) + (name in turn) for name in racing), default=repeats)
     return sum(len(rounds) for rounds in values.values()) + len(turn) + max(0, repeats - fewest)
 
 
