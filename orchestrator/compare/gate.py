@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from orchestrator.compare.comparison import Comparison, Verdict
+from orchestrator.compare.comparison import Comparison, Row, Verdict
 from orchestrator.compare.sides.incomparable import failed_newly, unknown_newly
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.measure.metrics import Judged, metric
@@ -67,11 +67,17 @@ def exit_code(comparison: Comparison, *, fail_on: Iterable[Cause] = DEFAULT) -> 
     counts, counted = causes(comparison), set(fail_on)
     if counts[Cause.FAILED] and Cause.FAILED in counted:
         return WORSE
-    if not any(row.verdict in _WITH_NUMBERS and row.metric for row in comparison.rows):
+    if not any(map(_is_compared, comparison.rows)):
         return NOTHING_COMPARABLE
     if any(counts[cause] for cause in counted - {Cause.INCONCLUSIVE}):
         return WORSE
     return INCONCLUSIVE if counts[Cause.INCONCLUSIVE] and Cause.INCONCLUSIVE in counted else NOTHING_WORSE
+
+
+def _is_compared(row: Row) -> bool:
+    """Return whether a row has numbers that were compared. An untested row without a ratio has numbers of different things."""
+    has_numbers = bool(row.metric) and row.verdict in _WITH_NUMBERS
+    return has_numbers and (row.ratio is not None or row.verdict is not Verdict.UNTESTED)
 
 
 def parse_causes(words: Iterable[str]) -> tuple[Cause, ...]:

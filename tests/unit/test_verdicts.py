@@ -37,6 +37,7 @@ from orchestrator.compare.comparison import Comparison, Difference, Entry, Pair,
 from orchestrator.compare.gate import Cause
 from orchestrator.compare.rules import DEFAULT, LEVEL, Correction, Rules, parse
 from orchestrator.compare.sides.pairing import places
+from orchestrator.compare.view import wording
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import METRICS, Direction, Judged
 
@@ -796,6 +797,12 @@ def test_other_work_of_a_step_or_a_call_is_no_regression(
     assert rows.pop(MEMORY).verdict is Verdict.SAME
     assert {row.why for row in rows.values()} == {f"{reason} differs, which changes the work that it measures"}
     assert {row.verdict for row in rows.values()} == {Verdict.UNTESTED} and gate.exit_code(found) == 0
+    first = next(iter(numbers))
+    sides = {"base": base, "new": new}
+    alone = {side: replace(one, runs=entry("a", {first: times(1)}).runs) for side, one in sides.items()}
+    nothing = compared(replace(pair, **alone))
+    assert gate.exit_code(nothing) == gate.NOTHING_COMPARABLE
+    assert wording.conclusion(nothing, gate.DEFAULT).startswith("nothing comparable: each row is untested")
     larger = replace(pair, new=replace(new, runs=entry("a", {MEMORY: [2000.0] * 5}).runs))
     assert [row.metric for row in compared(larger).rows if row.verdict is Verdict.REGRESSED] == [MEMORY]
 
