@@ -114,6 +114,16 @@ def nowhere(x, weight):
     return (x @ weight.T).to("meta")
 def two(x, weight):
     return x @ weight.T, x @ weight.T
+class Later(torch.Tensor):  # computes its numbers when they are read
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            now = [one.x @ one.weight.T if isinstance(one, cls) else one for one in args]
+            return function(*now, **(kwargs or {}))
+def later(x, weight):
+    found = torch.empty(x.shape[0], weight.shape[0]).as_subclass(Later)
+    found.x, found.weight = x, weight
+    return found
 """
 
 
@@ -126,6 +136,7 @@ def two(x, weight):
         ("complex", "has the type torch.complex64, and that of the plain function has floating-point numbers."),
         ("nowhere", "is on the device meta, and that of the plain function is on cpu."),
         ("two", "it returns 2 tensors and gradients; the plain function has 1."),
+        ("later", "it returns a Later; return a torch.Tensor, whose numbers are there."),
     ],
 )
 def test_a_result_of_another_kind_is_no_result(
@@ -137,6 +148,18 @@ def test_a_result_of_another_kind_is_no_result(
     with pytest.raises(accuracy.WrongResult) as error:
         measured(*words_of("linear"), "--direction", "forward", "--implementation", f"kinds:{name}")
     assert str(error.value).endswith(why)
+
+
+def test_large_results_have_no_error_but_are_tensors_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(torch.Tensor):
+        pass
+
+    monkeypatch.setattr(accuracy, "MOST_BYTES", 1)
+    tensors = {"x": torch.ones(3)}
+    plain = accuracy.error(lambda x: x + 1, lambda x: x + 1, tensors, with_gradients=False)
+    assert plain.keys() == {"error_missing"}
+    with pytest.raises(accuracy.WrongResult, match="it returns a Own; return"):
+        accuracy.error(lambda x: x.as_subclass(Own), lambda x: x, tensors, with_gradients=False)
 
 
 REMEMBERS = """

@@ -5,7 +5,7 @@ Both get the same numbers. So the error has two parts: the rounding of the type,
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import calls
 import torch
@@ -25,9 +25,11 @@ def error(function: Call, reference: Call, tensors: Tensors, *, with_gradients: 
     """Return the largest absolute error, and the error relative to the norm of the result. The worst result or gradient counts.
 
     Raise WrongResult if there are too few or too many results or gradients, or if one cannot be right: it has another shape or kind
-    of number than that of the plain function, or a number that is not finite.
+    of number than that of the plain function, or a number that is not finite. Or it is of a class of its own, which may compute its
+    numbers only when they are read.
     """
     if sum(tensor.nbytes for tensor in tensors.values()) > MOST_BYTES:
+        _refuse_own_classes(calls.results(function(**tensors)))
         return {"error_missing": "the tensors have more than 1 GiB, too much for copies in float64"}
     exact = {name: _wide(tensor) for name, tensor in tensors.items()}
     found = _everything(function, tensors, with_gradients=with_gradients)
@@ -48,7 +50,14 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 def _everything(function: Call, tensors: Tensors, *, with_gradients: bool) -> List[torch.Tensor]:
     outputs = calls.results(function(**tensors))
     found = calls.gradients(outputs, tensors) if with_gradients else ()
+    _refuse_own_classes((*outputs, *found))
     return [tensor.detach() for tensor in (*outputs, *found)]
+
+
+def _refuse_own_classes(found: Sequence[torch.Tensor]) -> None:
+    for tensor in found:
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            raise WrongResult(f"it returns a {type(tensor).__name__}; return a torch.Tensor, whose numbers are there.")
 
 
 def _why_wrong(own: torch.Tensor, plain: torch.Tensor) -> Optional[str]:
