@@ -106,6 +106,10 @@ WRONG_ENTRIES = {
     "a: {container: x, python: '3.11'}": "nothing is built with container:, so python: has no effect; remove it",
     "a: {container: ''}": "'' is not an image; write it like docker.io/pytorch/pytorch:2.6.0",
     "a: {container: '-v x'}": "'-v x' is not an image; write it like",
+    **{
+        f"a: {{container: '{image}'}}": "it has a user or a password; log in with `"
+        for image in ("docker://me:hunter2@host/x", "me:hunter2@host/x:1.0", "https://me:hunter2@host/x", "me@host/x@y")
+    },
     "a: {container: x.sif}": "x.sif does not exist; correct the path",
     "a: {container: {image: /dev/zero, program: apptainer}}": "/dev/zero is not a file; correct the path",
     "a: {container: {image: x.sif, program: podman}}": "podman cannot start a .sif file; write program: apptainer",
@@ -129,8 +133,13 @@ WRONG_ENTRIES = {
 def test_a_wrong_environment_is_explained_at_its_line(tmp_path: Path, entry: str) -> None:
     with pytest.raises(ConfigError) as caught:
         names(tmp_path, "environment: a", f"environments:\n  {entry}\n")
-    assert WRONG_ENTRIES[entry] in str(caught.value)
+    assert WRONG_ENTRIES[entry] in str(caught.value) and "hunter2" not in str(caught.value)
     assert "scenarios.yaml:" in str(caught.value)
+
+
+@pytest.mark.parametrize("image", ["host/x@sha256:" + "0a" * 32, "docker://host:5000/x:1.0@sha256:" + "0a" * 32])
+def test_the_digest_of_an_image_is_no_user(tmp_path: Path, image: str) -> None:
+    names(tmp_path, "environment: a", f"environments:\n  a: {{container: {{image: '{image}', program: podman}}}}\n")
 
 
 def test_mistakes_in_several_environments_are_told_at_once(tmp_path: Path) -> None:

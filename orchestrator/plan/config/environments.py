@@ -26,6 +26,8 @@ FILE, KEY = "environments.yaml", "environments"
 
 _VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2})?", re.ASCII)
 _FOLDER = re.compile(r"(?P<name>[\w.-]+\s*(\[[^]]*\])?\s*@\s*)?(file://)?(?P<path>(~|\.{0,2})/\S*|\.{1,2})")
+# The digest at the end of an image's name, after the only "@" that a name without a user has.
+_DIGEST = re.compile(r"@[a-z0-9+._-]+:[0-9a-fA-F]{32,}$")
 # Image files of containers, and the only program that starts them.
 _IMAGE_FILES = {".sif": APPTAINER, ".sqsh": PYXIS}
 # Folders that say nothing about a local package's content: anywhere, and at its top.
@@ -109,6 +111,10 @@ def _container(name: str, entry: ContainerEntry, document: Document) -> Containe
     def refuse(key: str, message: str) -> ConfigError:
         return ConfigError([document.problem((*root, key), f"environment {name!r}: {message}")])
 
+    if needed is None and not os.path.isabs(image) and "@" in _DIGEST.sub("", image):
+        raise refuse(
+            "image", f"it has a user or a password; log in with `{program} login`, and write the image without them"
+        )
     if not image.strip() or image.startswith("-") or len(image.split()) != 1:
         raise refuse("image", f"{entry.image!r} is not an image; write it like docker.io/pytorch/pytorch:2.6.0")
     if needed is not None and program != needed:
