@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.entry_points import WrongAnswer
 from orchestrator.errors import LaunchError
 from orchestrator.files import reading, writing
+from orchestrator.files.mounts import mounted_in
 from orchestrator.files.printable_text import quoted
 from orchestrator.files.redaction import redact_end
 from orchestrator.machine import process
-from orchestrator.records import Command, RunFolder
+from orchestrator.records import Caveat, Command, RunFolder
 from orchestrator.records.run_folder import OUTPUT
 from orchestrator.results.claims import read_claim
 from orchestrator.run.script import command_script
@@ -110,11 +112,18 @@ def pids(folder: RunFolder) -> frozenset[int]:
     return frozenset(int(word) for word in words if word.isdecimal() and len(word) < 10)
 
 
-def remove_output(folder: RunFolder) -> None:
-    """Remove the checkpoints: `output/` in the run's folder and in the working folder."""
-    _remove(folder.output)
-    if not folder.work.is_symlink():
-        _remove(folder.work / OUTPUT)
+def remove_output(folder: RunFolder) -> Iterator[Caveat]:
+    """Remove the checkpoints: `output/` in the run's folder and in the working folder.
+
+    Yield a warning for a folder that is kept because a file system is mounted in it: the files there are the user's.
+    """
+    for output in (folder.output, *(() if folder.work.is_symlink() else (folder.work / OUTPUT,))):
+        if mounted := [] if output.is_symlink() else mounted_in(output):
+            yield Caveat(
+                detail=f"{output} is kept, because a file system is mounted at {mounted[0]}; unmount it, then remove the folder"
+            )
+        else:
+            _remove(output)
 
 
 def _remove(folder: Path) -> None:

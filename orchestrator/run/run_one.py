@@ -107,7 +107,7 @@ def run_one(run_dir: Path) -> RunRecord:
         if run_files.is_gone(folder, claim.marker):
             record = of_gone_folder(record, folder, experiment)
         elif experiment.keep == "none":
-            run_files.remove_output(folder)
+            record = replace(record, warnings=(*record.warnings, *run_files.remove_output(folder)))
         run_files.remove_empty_work(folder)
         run_files.give_room(folder)
         if aside := set_record_aside(folder.path, unless=partial(gave_up, claim)):

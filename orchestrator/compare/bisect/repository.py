@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.compare.bisect.checkout import Candidate
 from orchestrator.errors import LaunchError, SelectionError
+from orchestrator.files.mounts import mounted_in
 from orchestrator.files.printable_text import one_line, quoted
 from orchestrator.files.redaction import redact
 from orchestrator.machine import process
@@ -72,7 +73,9 @@ class Repository:
         _git(self.root, "worktree", "add", "--force", "--detach", str(folder), commit, timeout_s=_CHECK_OUT_S)
 
     def remove_worktree(self, folder: Path) -> None:
-        """Remove a worktree, also one that an interrupted call left incomplete."""
+        """Remove a worktree, also one that an interrupted call left incomplete. It stays if a file system is mounted in it."""
+        if mounted_in(folder):
+            return
         try:
             _git(self.root, "worktree", "remove", "--force", "--force", str(folder))
         except LaunchError:  # git does not know the folder

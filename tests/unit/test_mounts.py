@@ -1,0 +1,91 @@
+"""What is behind a mount in a run's folder is the user's, and is not removed with the run's checkpoints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orchestrator.compare.bisect.repository import Repository
+from orchestrator.files import mounts
+from orchestrator.files.mounts import mounted_in
+from orchestrator.records import RunFolder
+from orchestrator.run.run_files import remove_output
+
+
+def line(point: Path) -> str:
+    escaped = str(point).replace(" ", r"\040")
+    return f"36 35 98:0 / {escaped} rw,noatime master:1 - ext4 /dev/root rw\n"
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The file in which the kernel lists the mounts, here without any."""
+    file = tmp_path / "mountinfo"
+    file.write_text(line(Path("/")))
+    monkeypatch.setattr(mounts, "_MOUNTS", file)
+    return file
+
+
+def test_mounts_in_a_folder_are_found_by_their_whole_names(listed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    assert mounted_in(folder) == []
+    listed.write_text("".join(map(line, (tmp_path, folder / "c d", tmp_path / "a bc", folder))))
+    assert mounted_in(folder) == [folder / "c d", folder]
+    (tmp_path / "link").symlink_to("a b")
+    assert mounted_in(tmp_path / "link") == [folder / "c d", folder]
+
+
+def test_elsewhere_the_folders_themselves_are_asked(listed: Path, tmp_path: Path) -> None:
+    listed.unlink()
+    (tmp_path / "x").mkdir()
+    assert mounted_in(tmp_path) == []
+    assert (Path("/dev") in mounted_in(Path("/dev"))) is os.path.ismount("/dev")
+
+
+@pytest.mark.parametrize("name", ["output", "work/output"])
+def test_an_output_with_a_mount_is_kept_and_said(listed: Path, tmp_path: Path, name: str) -> None:
+    folder = RunFolder(tmp_path / "runs" / "r1-t1")
+    for output in (folder.output, folder.work / "output"):
+        (output / "store").mkdir(parents=True)
+        (output / "store" / "model.bin").write_text("precious")
+    listed.write_text(line(Path("/")) + line(folder.path / name / "store"))
+    (warning,) = remove_output(folder)
+    assert f"{name} is kept, because a file system is mounted at {folder.path / name / 'store'}" in warning.detail
+    assert [path.is_file() for path in folder.path.glob("**/model.bin")] == [True]
+    assert (folder.path / name / "store" / "model.bin").read_text() == "precious"
+
+
+def test_a_worktree_with_a_mount_stays(listed: Path, tmp_path: Path) -> None:
+    repository, worktree = Repository(root=tmp_path / "repository"), tmp_path / "worktree"
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repository.root))
+    repository.root.mkdir()
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    repository.add_worktree(worktree, "HEAD")
+    (worktree / "store").mkdir()
+    listed.write_text(line(worktree / "store"))
+    repository.remove_worktree(worktree)
+    assert (worktree / "store").is_dir()
+    listed.write_text("")
+    repository.remove_worktree(worktree)
+    assert not worktree.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+def test_files_behind_a_real_mount_stay(tmp_path: Path) -> None:
+    store, folder = tmp_path / "store", RunFolder(tmp_path / "runs" / "r1-t1")
+    target = folder.output / "a mount"
+    for each in (store, target):
+        each.mkdir(parents=True)
+    (store / "model.bin").write_text("precious")
+    if subprocess.run(["mount", "--bind", store, target], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("no permission to mount")
+    try:
+        (warning,) = remove_output(folder)
+    finally:
+        subprocess.run(["umount", target], check=True)
+    assert "a mount" in warning.detail and (store / "model.bin").read_text() == "precious"
+    assert [*remove_output(folder)] == [] and not folder.output.exists()
