@@ -1,4 +1,4 @@
-"""What is behind a mount in a run's folder is the user's, and is not removed with the run's checkpoints."""
+"""Files behind a mount in a run's folder are the user's, so they are not removed with the run's checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which metrics an argument that differs makes incomparable: of all known arguments, of made ones, and of several at once."""
+"""The metrics that an argument makes incomparable, for all known arguments, for invented ones, and for several at once."""
 
 from __future__ import annotations
 

@@ -266,7 +266,9 @@ def conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> str:
     """Return the meaning of the exit code as a sentence. The sentence also names the causes that `--fail-on` leaves out."""
     code, found = gate.exit_code(comparison, fail_on=fail_on), _found(comparison)
     counting = [found[cause] for cause in fail_on if cause in found and (code != 3 or cause is Cause.INCONCLUSIVE)]
-    why = ", ".join(counting) if code in (1, 3) else _why_nothing(comparison) if code == 4 else ""
+    untested = any(row.verdict is Verdict.UNTESTED for row in comparison.rows)
+    nothing = _SAME_RUNS if comparison.same_runs else _UNTESTED if untested else ""
+    why = ", ".join(counting) if code in (1, 3) else nothing if code == 4 else ""
     left = ", ".join(found[cause] for cause in DEFAULT if cause in found and cause not in fail_on)
     outcome = "nothing that counts is worse" if code == 0 and left else _OUTCOMES[code]
     if code == 3 and any(row.may_be_worse_by is not None for row in comparison.rows):
@@ -274,12 +276,6 @@ def conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> str:
     elif code == 0 and not left:
         outcome += _on_open_rows(comparison)
     return f"{outcome}{f': {why}' if why else ''}{f'; not counted: {left}' if left else ''} (exit code {code})"
-
-
-def _why_nothing(comparison: Comparison) -> str:
-    """Return why nothing could be compared, as far as the rows do not say it."""
-    is_untested = any(row.verdict is Verdict.UNTESTED for row in comparison.rows)
-    return _SAME_RUNS if comparison.same_runs else _UNTESTED if is_untested else ""
 
 
 def _found(comparison: Comparison) -> dict[Cause, str]:

@@ -87,7 +87,7 @@ def other_work(name: str, arguments: Iterable[str]) -> str | None:
 
 @cache
 def _measured(name: str) -> frozenset[Work]:
-    """Return the work that a metric measures. Times and numbers of steps are those of a step, if nothing else is known."""
+    """Return the work that a metric measures. A time or a number of steps measures that of a step, if nothing else is known."""
     is_own_time = name not in METRICS and bool(_TIMES_OF_OWN_TRAINERS.fullmatch(name))
     is_of_steps = is_own_time or metric(name).unit in ("s", "steps")
     return frozenset(_METRICS.get(name, (Work.STEP,) if is_of_steps else ()))
