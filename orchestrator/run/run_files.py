@@ -117,8 +117,9 @@ def remove_output(folder: RunFolder) -> Iterator[Caveat]:
 
     Yield a warning for a folder that is kept because a file system is mounted in it: the files there are the user's.
     """
-    for output in (folder.output, *(() if folder.work.is_symlink() else (folder.work / OUTPUT,))):
-        if mounted := [] if output.is_symlink() else mounted_in(output):
+    # os.path.islink says no where a command took the rights to the folder away; Path.is_symlink would raise.
+    for output in (folder.output, *(() if os.path.islink(folder.work) else (folder.work / OUTPUT,))):
+        if mounted := [] if os.path.islink(output) else mounted_in(output):
             yield Caveat(
                 detail=f"{output} is kept, because a file system is mounted at {mounted[0]}; unmount it, then remove the folder"
             )
