@@ -27,6 +27,7 @@ from orchestrator.files.printable_text import counted
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import Direction, Judged
 from orchestrator.results.table.baseline.other_work import other_work
+from orchestrator.results.table.doubts import FINGERPRINT
 
 # Packages that draw the random weights of a `config:` model.
 _DRAW_WEIGHTS = ("torch", "transformers")
@@ -199,7 +200,15 @@ def _other_work(argument: str | None) -> str:
 
 
 def _other_weights(pair: Pair) -> str:
-    """Return why the losses of a pair are not compared: its model has random weights, which other versions draw otherwise."""
+    """Return why the losses of a pair are not compared: its runs started from other weights, or they may have.
+
+    Other versions of the packages that draw a model's random weights may draw others.
+    """
+    for one in pair.arguments:
+        if one.name == FINGERPRINT and None not in (one.base, one.new):
+            return (
+                f"the runs started from other weights ({FINGERPRINT.removeprefix(EFFECTIVE)} {one.base} and {one.new})"
+            )
     model = str(pair.base.key.get("model_name_or_path", "")) if pair.base else ""
     versions = [one.name for one in pair.environment if one.name in _DRAW_WEIGHTS]
     saved = pair.base is not None and "saved" in (pair.base.key.get("weights"), pair.base.arguments.get("weights"))

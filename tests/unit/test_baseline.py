@@ -135,7 +135,8 @@ def test_runs_of_different_models_are_in_doubt() -> None:
     assert [pair.in_doubt for pair in pairs_of(changed)] == [True]
     warned = [shown.text for shown in highlights(changed)]
     assert any(
-        "trained different models in its runs (the content of the model's folder changed" in text for text in warned
+        "trained different models in its runs (the model's folder or its saved weights changed" in text
+        for text in warned
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from arguments import ArgumentError, Own
 from models import build_model, load_config
-from saved_weights import place, save
+from saved_weights import digest, place, save
+from settings import BUILT
 
 torch = pytest.importorskip("torch")
 SMALL = {"hidden_size": ["16"], "intermediate_size": ["16"], "num_hidden_layers": ["1"], "vocab_size": ["32"]}
@@ -47,6 +49,36 @@ def test_what_is_drawn_after_the_weights_is_the_same_whether_they_were_saved_or_
     first = torch.rand(3)
     built(own(tmp_path))
     assert torch.equal(first, torch.rand(3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "float8_e4m3fn"])
+def test_the_digest_tells_weights_apart_in_one_bit_name_or_shape(dtype: str) -> None:
+    def made(change: int = 0, shape: tuple[int, ...] = (3, 5), name: str = "a") -> Any:
+        model = torch.nn.Module()
+        bits = torch.arange(15 * getattr(torch, dtype).itemsize, dtype=torch.uint8)
+        bits[7] += change
+        model.register_buffer(name, bits.view(getattr(torch, dtype)).reshape(shape))
+        return model
+
+    different = [made(), made(1), made(shape=(5, 3)), made(name="b")]
+    assert len({digest(model) for model in different}) == 4
+    assert digest(made()) == digest(made())
+    part = made()
+    part.a = torch.stack([part.a.reshape(-1).view(torch.uint8)] * 2).view(part.a.dtype)[1].reshape(3, 5)
+    assert part.a.storage_offset() == 15
+    assert digest(part) == digest(made()), "a part of a larger tensor"
+
+
+def test_the_model_says_which_weights_it_started_from(tmp_path: Path) -> None:
+    """The file is each machine's own, and another version may have saved it."""
+    trainer = SimpleNamespace(model=built(own(tmp_path)))
+    first = BUILT["model_fingerprint"](trainer)
+    file = place(own(tmp_path), SMALL, seed=1)
+    file.unlink()
+    save(built(own(tmp_path, weights="drawn"), seed=2), file)
+    other = BUILT["model_fingerprint"](SimpleNamespace(model=built(own(tmp_path))))
+    assert first and other and first != other
+    assert BUILT["model_fingerprint"](SimpleNamespace(model=built(own(tmp_path, weights="drawn")))) is None
 
 
 def test_another_size_seed_or_dtype_has_a_file_of_its_own(tmp_path: Path) -> None:

@@ -750,6 +750,16 @@ def test_losses_of_random_weights_are_not_compared_across_the_versions_that_draw
     assert compared(saved).rows[0].verdict is not Verdict.UNTESTED
 
 
+@pytest.mark.parametrize("known", ["4f0c", None])
+def test_losses_of_runs_that_started_from_other_weights_are_not_compared(known: str | None) -> None:
+    """The file of saved weights is each machine's own. An older record does not say which weights were loaded."""
+    base, new = entry("a", {LOSS: [8.351] * 3}), entry("a", {LOSS: [8.9] * 3})
+    changed = (Difference(name="effective_model_fingerprint", base=known, new="93ab"),)
+    (row,) = compared(replace(paired(base, new), arguments=changed)).rows
+    assert (row.verdict is Verdict.UNTESTED) == (known is not None)
+    assert known is None or row.why == "the runs started from other weights (model_fingerprint 4f0c and 93ab)"
+
+
 @pytest.mark.parametrize(
     ("argument", "is_judged"),
     [("gradient_accumulation_steps", False), ("effective_global_batch", False), ("r", True), ("optim", True)],

@@ -134,7 +134,7 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "padding_free": (TRUTH, "Whether batches are flattened without padding."),
     "max_seq_len": (WHOLE, "Longest row."),
     "train_rows": (WHOLE, "Rows of the training data."),
-    "model_fingerprint": (TEXT, "Digest of a local model folder."),
+    "model_fingerprint": (TEXT, "Digest of a local model folder, or of the saved random weights (`weights: saved`)."),
     "model_revision": (TEXT, "Commit of a hub model."),
     "recomputation": (
         TEXT,

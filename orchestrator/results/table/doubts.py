@@ -21,7 +21,7 @@ from orchestrator.results.table.rows import PACKAGES, Value
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
-_KEY, _MODEL = ("results", "id"), "effective_model_fingerprint"
+_KEY, FINGERPRINT = ("results", "id"), "effective_model_fingerprint"
 # Column of a version → what has this version.
 _SOFTWARE = {"provenance_python_version": "Python", **{f"provenance_{package}": package for package in PACKAGES}}
 _NUMBER = re.compile(r"\d+(\.\d+)?")
@@ -84,10 +84,10 @@ def doubts(table: ResultsTable) -> list[tuple[Doubt, ...]]:
 def _mixed(table: ResultsTable) -> dict[tuple[Value, ...], tuple[Doubt, ...]]:
     """Return the doubts about experiments whose ok runs had different models or packages.
 
-    A local folder of a model may have changed between the runs, and packages may have been installed.
+    A local folder of a model, or a file of saved weights, may have changed between the runs, and packages may have been installed.
     """
     found: dict[tuple[Value, ...], tuple[Doubt, ...]] = {}
-    for name in (_MODEL, *_SOFTWARE):
+    for name in (FINGERPRINT, *_SOFTWARE):
         if name not in table.runs or table.runs[name].nunique() < 2:
             continue
         values: dict[tuple[Value, ...], dict[Value, None]] = {}
@@ -103,8 +103,8 @@ def _mixed(table: ResultsTable) -> dict[tuple[Value, ...], tuple[Doubt, ...]]:
 
 
 def _different(name: str, values: Sequence[Value]) -> Doubt:
-    if name == _MODEL:
-        return Doubt(kind=DoubtKind.MIXED, detail="the content of the model's folder changed between its runs")
+    if name == FINGERPRINT:
+        return Doubt(kind=DoubtKind.MIXED, detail="the model's folder or its saved weights changed between its runs")
     return Doubt(kind=DoubtKind.PACKAGES, detail=f"{_SOFTWARE[name]} {' and '.join(map(str, values))}")
 
 

@@ -111,7 +111,12 @@ def activation_offloading(trainer: Any) -> bool:
 
 
 def model_fingerprint(trainer: Any) -> str | None:
-    """Return a digest of a local model folder. It covers the configuration, the index, and the weight files' names and sizes."""
+    """Return a digest of a local model folder. It covers the configuration, the index, and the weight files' names and sizes.
+
+    For a model with saved random weights, return the digest of these weights.
+    """
+    if saved := getattr(base_model(trainer), "saved_weights", None):
+        return str(saved)
     folder = getattr(base_model(trainer), "name_or_path", "") or ""
     if not os.path.isfile(os.path.join(folder, "config.json")):
         return None

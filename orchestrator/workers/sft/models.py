@@ -124,9 +124,10 @@ def build_model(
         # A configuration has no weights to take a dtype from.
         drawn = {name: value for name, value in options.items() if value != "auto"}
         model = AutoModelForCausalLM.from_config(config, **drawn)
-    if own.weights == "saved":
-        use_saved(model, own, words, seed=seed)
-    return load_quantized(model, **quantized, **options) if quantized else model
+    loaded = use_saved(model, own, words, seed=seed) if own.weights == "saved" else None
+    model = load_quantized(model, **quantized, **options) if quantized else model
+    model.saved_weights = loaded  # the instrument reads it
+    return model
 
 
 def load_quantized(model: Any, **options: Any) -> Any:

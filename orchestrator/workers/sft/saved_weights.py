@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -20,11 +21,12 @@ PATIENCE_S, _LOOK_S = 1800.0, 0.5
 _FILE = "model.safetensors"
 
 
-def use_saved(model: Any, own: Own, words: Mapping[str, Sequence[str]], *, seed: int) -> None:
+def use_saved(model: Any, own: Own, words: Mapping[str, Sequence[str]], *, seed: int) -> str:
     """Replace the weights of a model by those that were saved for its name, its changed fields, its dtype and this seed.
 
     If there are none yet, this process saves the model's weights first. Only one process of a training saves; the others wait for
-    it. Raise ArgumentError if the weights do not fit the model.
+    it. Return the digest of the weights: the file may be another one on another machine. Raise ArgumentError if the weights do not
+    fit the model.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_model
@@ -46,6 +48,22 @@ def use_saved(model: Any, own: Own, words: Mapping[str, Sequence[str]], *, seed:
         first = str(error).strip().splitlines()[0]
         raise ArgumentError(f"--weights saved: {file} does not fit this model ({first}); remove the file.") from error
     set_seed(seed)  # what is drawn next, such as adapters, is the same in all runs
+    return digest(model)
+
+
+def digest(model: Any) -> str:
+    """Return a digest of a model's weights, from each one's name, dtype, shape and the sum of its bits, read as whole numbers.
+
+    Such a sum is exact, the same on every device, and takes a tenth of the time that a digest of every byte takes.
+    """
+    import torch
+
+    whole, found = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}, hashlib.sha256()
+    for name, weight in sorted(model.state_dict().items()):
+        flat, size = weight.detach().reshape(-1), weight.element_size()
+        bits = flat.view(whole[math.gcd(8, flat.numel() * size, flat.storage_offset() * size)])
+        found.update(f"{name} {weight.dtype} {list(weight.shape)} {int(bits.sum(dtype=torch.int64))}\n".encode())
+    return found.hexdigest()[:16]
 
 
 def place(own: Own, words: Mapping[str, Sequence[str]], *, seed: int) -> Path:
