@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,6 +103,11 @@ def test_a_file_that_does_not_fit_is_explained(tmp_path: Path, monkeypatch: pyte
     file.write_bytes(b"no safetensors")
     with pytest.raises(ArgumentError, match="does not fit this model"):
         built(chosen)
+    for make in (lambda: file.symlink_to("nowhere"), lambda: os.mkfifo(file)):
+        file.unlink()
+        make()
+        with pytest.raises(ArgumentError, match=r"model\.safetensors is not a regular file; remove it"):
+            built(chosen)
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     with pytest.raises(ArgumentError, match="does not work with DeepSpeed"):
         built(chosen)

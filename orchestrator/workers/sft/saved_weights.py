@@ -35,10 +35,12 @@ def use_saved(model: Any, own: Own, words: Mapping[str, Sequence[str]], *, seed:
     if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         raise ArgumentError("--weights saved does not work with DeepSpeed, which divides the model while it is built.")
     file = place(own, words, seed=seed)
-    if int(os.environ.get("RANK", 0)) == 0 and not file.exists():
+    if int(os.environ.get("RANK", 0)) == 0 and not os.path.lexists(file):
         save(model, file)
     deadline = time.monotonic() + PATIENCE_S
-    while not file.exists():
+    while not file.is_file():
+        if os.path.lexists(file):  # reading a pipe would wait for ever
+            raise ArgumentError(f"--weights saved: {file} is not a regular file; remove it.")
         if time.monotonic() > deadline:
             raise ArgumentError(f"--weights saved: the first process did not save {file} in {PATIENCE_S:.0f} s.")
         time.sleep(_LOOK_S)
