@@ -245,8 +245,11 @@ lost = ""
 while not lost:  # of several ranks, each writes the file anew, so it may be empty at times
     time.sleep(0.01)
     lost = open("lost").read() if os.path.exists("lost") else ""
+keeper = int(open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1])
+if "stop" in sys.argv:
+    os.kill(keeper, signal.SIGSTOP)
 with open(f"ids.part{os.getpid()}", "w") as file:
-    print(os.getpid(), os.getppid(), lost, file=file)
+    print(os.getpid(), os.getppid(), keeper, lost, file=file)
 os.rename(f"ids.part{os.getpid()}", "ids")
 time.sleep(0 if "leave" in sys.argv else 600)
 """
@@ -258,7 +261,7 @@ def ids(folder: Path) -> list[int]:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("words", [(), ("stubborn",), ("leave",)])
+@pytest.mark.parametrize("words", [(), ("stubborn",), ("leave",), ("stop",)])
 def test_the_whole_tree_of_a_warm_run_is_ended(tmp_path: Path, starters: Starters, words: tuple[str, ...]) -> None:
     outcome = run(tmp_path, TREE, *words, starters=starters, timeout_s=None if "leave" in words else 3.0)
     assert outcome.start is Start.WARM and outcome.limit is (None if "leave" in words else Limit.WALL)
@@ -283,7 +286,7 @@ def test_a_signal_to_us_cancels_a_warm_run(tmp_path: Path, starters: Starters, n
 def test_a_warm_run_is_found_by_its_marker_if_run_one_was_killed(
     tmp_path: Path, starters: Starters, processes: int
 ) -> None:
-    """As the executor does it, which knows neither the session nor the keeper."""
+    """As the executor does it, which does not know the session."""
     marker, found = uuid.uuid4().hex, []
 
     def look() -> None:
@@ -294,8 +297,8 @@ def test_a_warm_run_is_found_by_its_marker_if_run_one_was_killed(
     looking.start()
     run(tmp_path, TREE, starters=starters, processes=processes, env={MARKER: marker}, timeout_s=8.0)
     looking.join()
-    rank, launcher, _ = ids(tmp_path)
-    assert {rank, launcher} <= set(found)
+    rank, launcher, keeper, _ = ids(tmp_path)
+    assert {rank, launcher, keeper} <= set(found)
 
 
 KILLED = (

@@ -58,6 +58,7 @@ def keep(starter: Starter, connection: socket.socket) -> None:
     reason = starter.refusal or unlike_launcher(request["argv"]) or starter.differing(request["env"])
     if reason:
         return tell(connection, cold=reason)
+    find_marker(request["env"][MARKER])  # whoever ends the run finds this process, too, which may have been stopped
     launcher = os.fork()
     if not launcher:
         in_fork(lambda: launch(starter, connection, request, logs))
@@ -82,7 +83,6 @@ def launch(starter: Starter, connection: socket.socket, request: Mapping[str, An
     os.setsid()
     for number, handler in starter.signals.items():
         signal.signal(number, handler)
-    find_marker(request["env"][MARKER])
     if request["group"]:
         with contextlib.suppress(OSError), open(request["group"], "w", encoding="ascii") as members:
             members.write(str(os.getpid()))
