@@ -154,7 +154,11 @@ def carry_out(
     reader = Reader(store, only={experiment.id for experiment in plan.experiments})
     shown, is_race = labels(plan.experiments), way.race is not None
     events = EventLines(json_lines) if json_lines else Progress(console, [reader], labels=shown, is_race=is_race)
-    with events as progress, Starters(way.environment_of, say=progress.say) as starters:
+    with (
+        events as progress,
+        Starters(way.environment_of_run(store), say=progress.say) as of_runs,
+        Starters(way.environment_of, say=progress.say) as of_probes,
+    ):
         _prepare(*plan.experiments, way=way, say=progress.say)
         store.write("requirements.txt", pip_freeze(None))
         for name, packages in requirements(plan):
@@ -163,18 +167,19 @@ def carry_out(
         parallel = way.parallel or _packed(plan, store, retry=way.retry, tell=short, say=progress.say)
         retry = way.retry
         get = partial(executors.get, way.executor, parallel, site=way.site, say=progress.say)
-        executor = get(starters=starters if way.measures_warm else None)
+        get_measuring = partial(get, starters=None if way.warm is False else of_runs)
+        executor = get_measuring()
         if way.submit_only and isinstance(executor, SlurmExecutor):
             progress.say(_submitted(plan, store, executor, retry=retry))
             return None
         if way.probe:
-            probing = get(starters=starters) if way.probes_warm else executor
+            probing = executor if way.warm is not None else get(starters=of_probes)
             mark = partial(mark_what_does_not_fit, store=store, executor=probing, retry=retry)
             marked = mark(plan.experiments, on_probe=short, on_event=progress.on_event)
             retry = replace(retry, tried=frozenset((job.experiment_id, job.repeat) for job in marked))
         spending = _spending(plan, store, way)
         if spending is not None:
-            executor = get(starters=starters if way.measures_warm else None, may_start=spending.may_start)
+            executor = get_measuring(may_start=spending.may_start)
         with what_goes_on(executor, [store.root], progress.say):
             run = partial(
                 run_benchmark,

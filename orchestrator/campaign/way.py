@@ -11,14 +11,16 @@ from orchestrator.campaign.status.budget import Budget, parse_budget
 from orchestrator.errors import ConfigError, SelectionError, suggestion
 from orchestrator.executors import LOCAL, SLURM
 from orchestrator.executors.slurm.site import Site
-from orchestrator.executors.starters import Environment
+from orchestrator.executors.starters import Environment, EnvironmentOf
 from orchestrator.files.printable_text import one_line
 from orchestrator.measure.failure_kinds import KINDS
 from orchestrator.plan.command.warm_start import environment_of
 from orchestrator.plan.config import Document
-from orchestrator.records import Device, Experiment
+from orchestrator.records import Device, Experiment, Start
 from orchestrator.records.price import Price
+from orchestrator.results.contents import last_start
 from orchestrator.results.due_runs import NO_RETRY, Retry
+from orchestrator.results.store import Store
 
 ALL_KINDS, AUTO = "all", "auto"
 
@@ -46,7 +48,8 @@ class Way:
     # The most that the runs of the campaign may use. The executor `local` then starts no run that may exceed it.
     budget: Budget | None = None
     submit_only: bool = False
-    # True if runs start warm where they can. None: those that only search do, which are probes and races.
+    # True if runs start warm where they can. None: those that only search do, which are probes and races, and those whose
+    # experiment has a warm run.
     warm: bool | None = None
     # Gets each event of the runs too, after the display.
     on_event: OnEvent | None = None
@@ -61,6 +64,20 @@ class Way:
             return found
         untried = experiment.device is Device.CUDA and experiment.num_gpus > 1
         return "" if untried or isinstance(found, str) else found
+
+    def environment_of_run(self, store: Store) -> EnvironmentOf:
+        """Return the same function for the runs of this results folder.
+
+        Without an option, a run starts as the last run of its experiment there, so that the repeats of an experiment are alike.
+        """
+
+        def found(experiment: Experiment) -> Environment | str:
+            before = None if self.warm else last_start(store.runs(experiment.id))
+            if before is Start.WARM:
+                return environment_of(experiment)
+            return self.environment_of(experiment) if before is None and self.measures_warm else ""
+
+        return found
 
     @property
     def probes_warm(self) -> bool:

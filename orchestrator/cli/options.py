@@ -67,8 +67,8 @@ Warm = Annotated[
     bool | None,
     Option(
         "--warm/--cold",
-        help="Fork runs from a process that has imported torch and transformers, or start each run anew. [default: warm for "
-        "probes, --find and tune, but not on several GPUs; cold else]",
+        help="Fork runs from a process that has imported torch and transformers, or start each run anew. [default: as the "
+        "last run of the experiment in the folder; else warm for probes, --find and tune, but not on several GPUs]",
     ),
 ]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would run; write nothing and run nothing.")]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
+from orchestrator.records import Experiment, Job, JobState, RunRecord, Start, Status
 
 NAMED = 5
 
@@ -25,6 +26,14 @@ class StoredRun:
         ended_ok = self.record is not None and self.record.status is Status.OK
         is_over = self.state in (JobState.ENDED, JobState.LOST)
         return self.job.repeat > experiment.most_repeats and is_over and not ended_ok
+
+
+def last_start(runs: Iterable[StoredRun]) -> Start | None:
+    """Return how the last of these runs that ended ok was started; None if there is none. Older versions knew only cold starts."""
+    ok = [run.record for run in runs if run.record is not None and run.record.status is Status.OK]
+    if not ok:
+        return None
+    return Start.WARM if ok[-1].provenance.get("start") == Start.WARM else Start.COLD
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

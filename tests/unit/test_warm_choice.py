@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from factories.results import BASE
+from factories.results import BASE, record_of
 
 from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.way import Way, refuse_options_of_local
 from orchestrator.errors import SelectionError
 from orchestrator.executors.starters import Environment
 from orchestrator.plan.command.warm_start import environment_of
-from orchestrator.records import Device, Experiment
+from orchestrator.records import Device, Experiment, Start, Status
+from orchestrator.results.store import Store, write_record
 
 HF = replace(BASE, trainer="huggingface", device=Device.CPU, num_gpus=1, script=None, custom=None, monitors=())
 
@@ -31,6 +33,26 @@ HF = replace(BASE, trainer="huggingface", device=Device.CPU, num_gpus=1, script=
 def test_probes_and_races_start_warm_by_themselves(warm: bool | None, race: bool, probes: bool, measures: bool) -> None:
     way = Way(warm=warm, race=Aim() if race else None)
     assert (way.probes_warm, way.measures_warm) == (probes, measures)
+
+
+@pytest.mark.parametrize("race", [None, Aim()])
+@pytest.mark.parametrize("warm", [None, True])
+@pytest.mark.parametrize("before", [None, Start.WARM, Start.COLD])
+def test_without_an_option_a_run_starts_as_the_last_run_of_its_experiment(
+    tmp_path: Path, before: Start | None, warm: bool | None, race: Aim | None
+) -> None:
+    """Else a folder of `tune` would get cold repeats from `run`, and its budget would expect them to be as short as warm ones."""
+    store, one = Store.create(tmp_path / "results", {}), replace(HF, id="one")
+    store.add([one])
+    if before:
+        for repeat, status, start in ((1, Status.OK, before), (2, Status.FAILED, None)):
+            job = store.job(one.id, repeat=repeat, attempt=1)
+            job.run_dir.mkdir(parents=True)
+            ended = record_of(job, status, provenance={"start": start})
+            write_record(job.run_dir, ended)
+    found = Way(warm=warm, race=race).environment_of_run(store)(one)
+    expected = warm or before is Start.WARM or (race is not None and before is None)
+    assert isinstance(found, Environment) == bool(expected)
 
 
 def test_runs_on_several_gpus_start_warm_only_if_asked() -> None:

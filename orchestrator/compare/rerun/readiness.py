@@ -30,7 +30,7 @@ from orchestrator.plan.identity import sources
 from orchestrator.records import Device, Experiment, JobState, RunRecord, Start, Status
 from orchestrator.records.experiment import SAFE_ID, experiment_of
 from orchestrator.results import claims
-from orchestrator.results.contents import StoredRun
+from orchestrator.results.contents import StoredRun, last_start
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, rows
 from orchestrator.results.table.rows import Value
@@ -122,7 +122,8 @@ def _readiness(
     ok = [run for run in stored if run.record is not None and run.record.status is Status.OK]
     before = [run for run in ok if not _is_new(run, known)]
     changes = _changes(experiment, before or ok, here)
-    starts_warm = site is None and _started_warm(experiment, before or ok)
+    was_warm = last_start(before or ok) is Start.WARM
+    starts_warm = site is None and was_warm and not isinstance(environment_of(experiment), str)
     if starts_warm:
         changes = [change for change in changes if change.name != environment.START]
     if site is not None:
@@ -135,13 +136,6 @@ def _readiness(
     raised = with_repeats(experiment, max(repeats, default=0))
     took_s = max(took, default=experiment.timeout_s)
     return Ready(store=store, experiment=raised, repeats=repeats, run_s=took_s, starts_warm=starts_warm)
-
-
-def _started_warm(experiment: Experiment, ok: Sequence[StoredRun]) -> bool:
-    """Return whether the last of these runs started warm, so that a new run must, and can."""
-    record = ok[-1].record if ok else None
-    was_warm = record is not None and record.provenance.get("start") == Start.WARM
-    return was_warm and not isinstance(environment_of(experiment), str)
 
 
 def _other_files(experiment: Experiment) -> str | None:
