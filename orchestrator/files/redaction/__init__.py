@@ -72,9 +72,22 @@ _COLOUR = r"(?:(?:\x1b|\\u001b)\[[\d;]{0,20}m)"
 _NAMED = rf"""(?:(?<![\w.-])-{{0,2}}|{_COLOUR}){_NAME}(?P<closed>\\*["']\]?)?\s*[=:]\s*"""
 _OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
 # `==` with a version is not a value: a list of packages has it (`detect-secrets==1.5.0`).
-_VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)[^\s"'\\,;&)}\]<>]+)""")
+# A shell writes a sign after a backslash, and a value with escapes as $'…'.
+_VALUE = re.compile(
+    r"""(?P<opened>\$?\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)(?:[^\s"'\\,;&)}\]<>]|\\[ ,;&(){}\[\]<>$!#*?|~])+)"""
+)
 # A value in plain quotes. A value in single quotes may not contain a double quote: the mask would cross the end of a JSON string.
 _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.){1,8192}"|'(?:[^"'\\\n]|\\.){1,8192}'""")
+# The rest of an assignment in quotes, as a shell and Python's shlex write it: 'NAME=two words'. In JSON, a quote has a backslash.
+_REST = {
+    quote: re.compile(rf"(?:{inside}){{1,8192}}(?={re.escape(quote)})")
+    for quote, inside in (
+        ('"', r'[^"\\\n]|\\.'),
+        ("'", r"""[^"'\\\n]|\\."""),
+        ('\\"', r"""[^"'\\\n]"""),
+        ("\\'", r"""[^"'\\\n]"""),
+    )
+}
 # What a shell or a template replaces: `$NAME`, `$(command)`, `command` in backticks, and `{{ name }}` of Jinja.
 _REPLACED = re.compile(r"\$[\w{(]|`|\{\{")
 # Only a text with one of these signs may be a line of code. In such a text, a value without quotes may be code: a call, a part of
@@ -238,6 +251,18 @@ def _may_be_code(named: re.Match[str], value: str) -> bool:
     return bool(_CALL.match(value) or (not is_variable and _WORDS.fullmatch(value)))
 
 
+def _in_quotes(text: str, named: re.Match[str], value: re.Match[str]) -> tuple[int, int] | None:
+    """Return the span of a value in plain quotes, which contain only the value or its name, too. Such a value may have blanks."""
+    if value["opened"]:
+        whole = None if "\\" in value["opened"] else _QUOTED.match(text, value.end("opened") - 1)
+        return (whole.start() + 1, whole.end() - 1) if whole else None
+    before = text[max(0, named.start() - 2) : named.start()]
+    quote = before if before.startswith("\\") else before[-1:]
+    rest = _REST.get(quote) if named[0].endswith("=") else None
+    found = rest.match(text, named.end()) if rest else None
+    return found.span() if found else None
+
+
 def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator[Secret]:
     """Yield the values next to names of secrets. Skip a short value unless the variable with that name has the same value."""
     for pattern, signs in ((_NAMED, "=:"), (_OPTION, ("--",))):
@@ -256,9 +281,7 @@ def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator
             if match["value"].lower() in _NO_VALUES:
                 done = match.end()
                 continue
-            start, done = match.span("value")
-            if match["opened"] and (whole := _QUOTED.match(text, named.end())):
-                start, done = whole.start() + 1, whole.end() - 1
+            start, done = _in_quotes(text, named, match) or match.span("value")
             value = text[start:done]
             if len(value) >= _SHORTEST_NAMED_SECRET or value.rstrip(".") == environ.get(named["name"]):
                 yield Secret(start=start, end=done, what=f"the value of {named['name']}")
