@@ -266,7 +266,7 @@ def _evidence(
             **_communication(experiment, folder),
             **start_facts(outcome, claim),
         },
-        warnings=(*before, *worth_saying(findings.warnings, judged), *busy_host(share), *broken, *after),
+        warnings=(*before, *worth_saying(findings, judged), *busy_host(share), *broken, *after),
     )
 
 

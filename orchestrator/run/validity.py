@@ -5,7 +5,7 @@ Also: which warnings about them are worth saying.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from orchestrator.measure.failure_kinds import FOLDER_GONE, NO_METRICS, hint
@@ -39,10 +39,15 @@ def invalid(experiment: Experiment, findings: Findings) -> Verdict | None:
     return None
 
 
-def worth_saying(warnings: Sequence[Caveat], judged: Verdict) -> Iterator[Caveat]:
-    """Yield the warnings. A run that was interrupted or failed has no steady state for that reason, so this is left out."""
+def worth_saying(findings: Findings, judged: Verdict) -> Iterator[Caveat]:
+    """Yield the warnings. A run that was interrupted or failed has no steady state for that reason, so this is left out.
+
+    A loss of exactly 0 is worth a warning, too: the cross entropy of a text is larger.
+    """
     ended_well = judged.status in (Status.OK, Status.INVALID) or judged.kind == NO_METRICS
-    return (one for one in warnings if ended_well or one.kind is not CaveatKind.NO_STEADY_SPEED)
+    yield from (one for one in findings.warnings if ended_well or one.kind is not CaveatKind.NO_STEADY_SPEED)
+    if any(number.name == "train_loss" and number.value == 0 for number in findings.measurements):
+        yield Caveat(detail="the loss is exactly 0: perhaps no token of the data counts for it, so nothing is learned")
 
 
 def of_gone_folder(record: RunRecord, folder: RunFolder, experiment: Experiment) -> RunRecord:

@@ -74,6 +74,15 @@ def test_a_number_that_a_metric_cannot_be_makes_the_run_invalid(
         assert str(record.cause).startswith(f"{name} is {value:.6g}, and {why}")
 
 
+@pytest.mark.parametrize(("loss", "is_warned"), [(0, True), (1e-9, False), (-3, False)])
+def test_a_loss_of_exactly_0_is_worth_a_warning(tmp_path: Path, loss: float, is_warned: bool) -> None:
+    """Rows without text have one token each, which counts for no loss: the training was ok and had a speed."""
+    record = carried_out(
+        tmp_path, f"print({json.dumps({'train_loss': loss})!r})", metrics={"train_loss": MetricSource()}
+    )
+    assert any("the loss is exactly 0" in caveat.sentence for caveat in record.warnings) == is_warned
+
+
 TOGETHER: list[tuple[dict[str, float], str | None]] = [
     ({"peak_allocated_bytes": 8e9, "peak_reserved_bytes": 4e9}, "peak_reserved_bytes, which is 4e+09"),
     ({"peak_allocated_bytes": 8e9, "peak_reserved_bytes": 8e9}, None),
