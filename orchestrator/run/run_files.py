@@ -115,16 +115,23 @@ def pids(folder: RunFolder) -> frozenset[int]:
 def remove_output(folder: RunFolder) -> Iterator[Caveat]:
     """Remove the checkpoints: `output/` in the run's folder and in the working folder.
 
-    Yield a warning for a folder that is kept because a file system is mounted in it: the files there are the user's.
+    Yield a warning for a folder that is kept because a file system is mounted in it, or over a folder around it: the files there
+    are the user's.
     """
     # os.path.islink says no where a command took the rights to the folder away; Path.is_symlink would raise.
     for output in (folder.output, *(() if os.path.islink(folder.work) else (folder.work / OUTPUT,))):
-        if mounted := [] if os.path.islink(output) else mounted_in(output):
+        if mounted := [] if os.path.islink(output) else _mounted_around(output, folder.path):
             yield Caveat(
                 detail=f"{output} is kept, because a file system is mounted at {mounted[0]}; unmount it, then remove the folder"
             )
         else:
             _remove(output)
+
+
+def _mounted_around(folder: Path, top: Path) -> list[Path]:
+    """Return the mount points in a folder, and those between it and the folder `top`, which contains it."""
+    real = Path(os.path.realpath(folder))
+    return [point for point in mounted_in(top) if real in (point, *point.parents) or point in real.parents]
 
 
 def _remove(folder: Path) -> None:

@@ -45,15 +45,18 @@ def test_elsewhere_the_folders_themselves_are_asked(listed: Path, tmp_path: Path
     assert (Path("/dev") in mounted_in(Path("/dev"))) is os.path.ismount("/dev")
 
 
-@pytest.mark.parametrize("name", ["output", "work/output"])
-def test_an_output_with_a_mount_is_kept_and_said(listed: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "point"), [("output", "output/store"), ("work/output", "work/output/store"), ("work/output", "work")]
+)
+def test_an_output_with_a_mount_is_kept_and_said(listed: Path, tmp_path: Path, name: str, point: str) -> None:
+    """A command had mounted a folder of its own, with an `output`, over its working folder. Its model was removed."""
     folder = RunFolder(tmp_path / "runs" / "r1-t1")
     for output in (folder.output, folder.work / "output"):
         (output / "store").mkdir(parents=True)
         (output / "store" / "model.bin").write_text("precious")
-    listed.write_text(line(Path("/")) + line(folder.path / name / "store"))
+    listed.write_text(line(Path("/")) + line(folder.path / point))
     (warning,) = remove_output(folder)
-    assert f"{name} is kept, because a file system is mounted at {folder.path / name / 'store'}" in warning.detail
+    assert f"{name} is kept, because a file system is mounted at {folder.path / point};" in warning.detail
     assert [path.is_file() for path in folder.path.glob("**/model.bin")] == [True]
     assert (folder.path / name / "store" / "model.bin").read_text() == "precious"
 
@@ -74,18 +77,28 @@ def test_a_worktree_with_a_mount_stays(listed: Path, tmp_path: Path) -> None:
     assert not worktree.exists()
 
 
+def test_a_mount_next_to_an_output_keeps_nothing(listed: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "runs" / "r1-t1")
+    for output in (folder.output, folder.work / "output"):
+        output.mkdir(parents=True)
+    listed.write_text(line(Path("/")) + line(tmp_path) + line(folder.work / "data"))
+    assert [*remove_output(folder)] == []
+    assert not folder.output.exists() and not (folder.work / "output").exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
-def test_files_behind_a_real_mount_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("point", ["output/a mount", "work"])
+def test_files_behind_a_real_mount_stay(tmp_path: Path, point: str) -> None:
     store, folder = tmp_path / "store", RunFolder(tmp_path / "runs" / "r1-t1")
-    target = folder.output / "a mount"
-    for each in (store, target):
-        each.mkdir(parents=True)
-    (store / "model.bin").write_text("precious")
+    target = folder.path / point
+    for each in (store / "output", target, folder.output):
+        each.mkdir(parents=True, exist_ok=True)
+    (store / "output" / "model.bin").write_text("precious")
     if subprocess.run(["mount", "--bind", store, target], stderr=subprocess.DEVNULL, check=False).returncode:
         pytest.skip("no permission to mount")
     try:
         (warning,) = remove_output(folder)
     finally:
         subprocess.run(["umount", target], check=True)
-    assert "a mount" in warning.detail and (store / "model.bin").read_text() == "precious"
+    assert str(target) in warning.detail and (store / "output" / "model.bin").read_text() == "precious"
     assert [*remove_output(folder)] == [] and not folder.output.exists()
