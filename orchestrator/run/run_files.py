@@ -116,7 +116,7 @@ def remove_output(folder: RunFolder) -> Iterator[Caveat]:
     """Remove the checkpoints: `output/` in the run's folder and in the working folder.
 
     Yield a warning for a folder that is kept because a file system is mounted in it, or over a folder around it: the files there
-    are the user's.
+    are the user's. Yield a warning also for a folder that could not be removed.
     """
     # os.path.islink says no where a command took the rights to the folder away; Path.is_symlink would raise.
     for output in (folder.output, *(() if os.path.islink(folder.work) else (folder.work / OUTPUT,))):
@@ -126,12 +126,26 @@ def remove_output(folder: RunFolder) -> Iterator[Caveat]:
             )
         else:
             _remove(output)
+            if _is_left(output):
+                cure = "make it writable (chmod -R u+rwX), then remove it"
+                yield Caveat(detail=f"{output} could not be removed; {cure}")
 
 
 def _mounted_around(folder: Path, top: Path) -> list[Path]:
     """Return the mount points in a folder, and those between it and the folder `top`, which contains it."""
     real = Path(os.path.realpath(folder))
     return [point for point in mounted_in(top) if real in (point, *point.parents) or point in real.parents]
+
+
+def _is_left(folder: Path) -> bool:
+    """Return whether a folder is still there. This is assumed if a command took the rights to the folder around it away."""
+    try:
+        folder.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _remove(folder: Path) -> None:

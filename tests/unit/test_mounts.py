@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,26 @@ def test_files_behind_a_real_mount_stay(tmp_path: Path, point: str) -> None:
         subprocess.run(["umount", target], check=True)
     assert str(target) in warning.detail and (store / "output" / "model.bin").read_text() == "precious"
     assert [*remove_output(folder)] == [] and not folder.output.exists()
+
+
+@pytest.mark.parametrize("closed", ["output", "work"])
+def test_checkpoints_that_cannot_be_removed_are_said(closed: str) -> None:
+    """Without the rights to a folder that the command closed, checkpoints stayed and no warning named them."""
+    with tempfile.TemporaryDirectory() as open_to_all:
+        folder = RunFolder(Path(open_to_all) / "r1-t1")
+        for path in (folder.output, folder.work / "output"):
+            path.mkdir(parents=True)
+            (path / "model.bin").write_text("large")
+        for path in (Path(open_to_all), *Path(open_to_all).rglob("*")):
+            path.chmod(0o777)
+        (folder.path / closed).chmod(0)
+        user = os.geteuid()
+        try:
+            if user == 0:
+                os.seteuid(4001)  # root has the rights to every folder
+            (warning,) = remove_output(folder)
+        finally:
+            os.seteuid(user)
+            (folder.path / closed).chmod(0o777)
+        (left,) = folder.path.glob("**/output")
+        assert warning.detail.startswith(f"{left} could not be removed; make it writable")
