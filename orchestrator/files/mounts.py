@@ -18,5 +18,6 @@ def mounted_in(folder: Path) -> list[Path]:
         lines = os.fsdecode(_MOUNTS.read_bytes()).split("\n")
     except OSError:  # not Linux
         return [Path(path) for path, _, _ in os.walk(top) if os.path.ismount(path)]
-    points = [_ESCAPED.sub(lambda code: chr(int(code[1], 8)), line.split(" ")[_POINT]) for line in lines if line]
+    names = (words[_POINT] for line in lines if len(words := line.split(" ")) > _POINT)
+    points = [_ESCAPED.sub(lambda code: chr(int(code[1], 8)), name) for name in names]
     return [point for point in map(Path, points) if point == top or top in point.parents]

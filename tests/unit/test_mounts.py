@@ -39,6 +39,11 @@ def test_mounts_in_a_folder_are_found_by_their_whole_names(listed: Path, tmp_pat
     assert mounted_in(tmp_path / "link") == [folder / "c d", folder]
 
 
+def test_a_line_without_a_mount_point_is_left_out(listed: Path, tmp_path: Path) -> None:
+    listed.write_text(f"36 35 98:0 /\n \n{line(tmp_path)}")
+    assert mounted_in(tmp_path) == [tmp_path]
+
+
 def test_elsewhere_the_folders_themselves_are_asked(listed: Path, tmp_path: Path) -> None:
     listed.unlink()
     (tmp_path / "x").mkdir()
