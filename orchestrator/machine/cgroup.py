@@ -150,8 +150,7 @@ def _own_folders() -> list[Path]:
     except OSError:
         return []
     own: dict[str, Path] = {}
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
+    for _, controllers, path in (words for line in lines if len(words := line.split(":", 2)) == 3):
         for controller in controllers.split(","):
             if controller in mounts:
                 own[controller] = _below(*mounts[controller], path)
@@ -167,7 +166,7 @@ def _mounts() -> dict[str, tuple[Path, str]]:
     mounts: dict[str, tuple[Path, str]] = {}
     for line in _lines(Path("/proc/self/mountinfo")):
         before, _, after = line.partition(" - ")
-        root, point = before.split(" ")[3:5]
+        root, point = (*before.split(" "), *[""] * 5)[3:5]
         kind, _, options = (*after.split(" "), "", "")[:3]
         names = [""] if kind == "cgroup2" else options.split(",") if kind == "cgroup" else []
         for name in names:

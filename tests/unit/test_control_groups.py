@@ -30,6 +30,14 @@ def test_a_mount_with_any_name_hides_no_control_group(tmp_path: Path, monkeypatc
     assert cgroup._mounts() == {"": (Path("/sys/fs/cgroup"), "/")}
 
 
+def test_lines_that_are_too_short_hide_no_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = {"mountinfo": ["36 35 98:0 /", *MOUNTS], "cgroup": ["x", "0::/"]}
+    monkeypatch.setattr(cgroup, "_lines", lambda file: lines[file.name])
+    monkeypatch.setattr(cgroup, "_PREFERRED", ("",))
+    assert cgroup._mounts() == {"": (Path("/sys/fs/cgroup"), "/")}
+    assert len(cgroup._own_folders()) <= 1
+
+
 def test_processes_in_groups_inside_a_group_are_members(tmp_path: Path) -> None:
     for folder, members in ((tmp_path, "1\n2\n"), (tmp_path / "inner", ""), (tmp_path / "inner" / "most", "3\n")):
         folder.mkdir(exist_ok=True)
