@@ -59,6 +59,9 @@ def test_of_all_known_arguments_only_these_change_the_work() -> None:
             "dataset_batch_size",
             "sequence_parallel_size",
         ),
+        *("precompute_ref_batch_size", "dataset.num_proc", "val_loader.dataset.max_seq_len", "profiler.num_steps"),
+        *("lr_scheduler.max_steps", "checkpoint.steps", "tokenizer.path", "rope.original_seq_len", "lora.block_sizes"),
+        *("generation.max_length", "flex_attention.block_size", "quantization.block_size"),
     ],
 )
 def test_an_argument_that_changes_no_work_hides_nothing(argument: str) -> None:
@@ -76,6 +79,21 @@ def test_an_argument_that_changes_no_work_hides_nothing(argument: str) -> None:
         (["train.global_batch_size", "micro_batch", "effective_global_batch", "argument_batch"], STEP | OTHER_TIMES),
         (["max_seq_len", "max_length", "cutoff_len", "sequence_len", "block_size"], STEP | SAMPLE | OTHER_TIMES),
         (["packing", "sample_packing", "context_length", "training.seq_len"], STEP | SAMPLE | OTHER_TIMES),
+        (
+            ["train_micro_batch_size_per_gpu", "batch_size_per_device", "step_scheduler.local_batch_size"],
+            STEP | OTHER_TIMES,
+        ),
+        (
+            ["batch_size_training", "tokens.batch_accumulation_per_replica", "trainer.accumulate_grad_batches"],
+            STEP | OTHER_TIMES,
+        ),
+        (
+            ["tokenizer.max_seq_len", "task.max_seq_len", "datasets.seq_len", "dataset.max_length"],
+            STEP | SAMPLE | OTHER_TIMES,
+        ),
+        (["dataset.packed", "dataset_packed", "dataset_max_length", "--data.seq-len"], STEP | SAMPLE | OTHER_TIMES),
+        (["packed_sequence.packed_sequence_size", "decoder_seq_length"], STEP | SAMPLE | OTHER_TIMES),
+        (["step_scheduler.max_steps", "train_samples", "max_train_samples", "trainer.limit_train_batches"], RUN),
         (["max_steps", "num_train_epochs", "epochs", "steps", "train.max_steps", "max_iters", "num_epochs"], RUN),
         (["argument_steps", "effective_max_steps", "--Max-Steps"], RUN),
         (["operator", "shape", "equation", "direction", "rank", "tensor_shape"], CALL | {"relative_error"}),

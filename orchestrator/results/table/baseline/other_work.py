@@ -2,8 +2,8 @@
 
 A larger batch makes more work of a step, so the times of its steps do not tell which experiment is faster. The same is true for
 losses and for numbers of steps. Rates per token and memory are compared in any case. Arguments of Tunebench's trainers are known by
-their whole names. For axes of other trainers, whole words of their names count. Arguments of evaluation, logging and saving change
-no work that is measured.
+their whole names. For axes of other trainers, whole words of their names count, and the sections before a name do not. Arguments
+of evaluation, logging and saving change no work that is measured.
 """
 
 from __future__ import annotations
@@ -31,30 +31,36 @@ class Work(Enum):
 # Patterns of whole names, whose words are joined by `_`, and the work that such an argument changes.
 _ARGUMENTS: tuple[tuple[str, tuple[Work, ...]], ...] = (
     ("num_gpus|world_size", (Work.STEP, Work.CALL, Work.GPUS)),
+    # The batches of a program that prepares data are none of a training. batch_size_per_device, train_micro_batch_size_per_gpu
     (
-        "(.*_)?(batch|batchsize|microbatch|minibatch|bs|accum|accumulation)(_(size|steps|tokens|rows|samples))?",
+        "(?!.*(auto|dataset|precompute|preprocessing)_)(.*_)?(batch|batchsize|microbatch|minibatch|bs|accum|accumulation|grad_acc)"
+        "(_(size|steps|tokens|rows|samples))?(_per_[a-z]+|_train|_training)?",
         (Work.STEP,),
     ),
-    # max_seq_len, max_length, cutoff_len, sequence_len, block_size, training.seq_len, context_length, max_tokens
+    ("accumulate_grad_batches", (Work.STEP,)),
+    # max_seq_len, max_length, cutoff_len, sequence_len, block_size, seq_len, context_length, max_tokens, packed_sequence_size
     (
-        "((train|training|model|max|prompt|completion|data)_)*"
+        "((train|training|model|max|prompt|completion|data|datasets?|tokenizer|encoder|decoder|source|target|input|packed)_)*"
         "((seq|sequence|context|ctx|cutoff|block|row)_?(len|length|size|tokens)|len|length|tokens|seq|sequence|context)",
         (Work.STEP, Work.SAMPLE),
     ),
+    ("tokens_per_sample", (Work.STEP, Work.SAMPLE)),
     (
-        "((sample|neat|train|data)_)*(pack|packing|packed)(_(rows|samples|sequences|strategy))?",
+        "((sample|neat|train|data|datasets?)_)*(pack|packing|packed)(_(rows|samples|sequences|strategy))?",
         (Work.STEP, Work.SAMPLE),
     ),
-    # max_steps, num_train_epochs, num_epochs, max_iters, train.max_steps, total_steps, steps
+    # max_steps, num_train_epochs, num_epochs, max_iters, train_steps, total_steps, steps
     ("((max|num|total|n|train|training|optimizer)_)*(steps?|epochs?|iters|iterations)(_per_epoch)?", (Work.RUN,)),
-    ("(max|num)_(train_)?samples", (Work.RUN,)),
+    ("((max|num|limit)_)?train_(samples|batches)|(max|num)_(samples|batches)|max_(updates?|duration)", (Work.RUN,)),
     ("operator|(.*_)?shapes?|equation|direction|rank", (Work.CALL,)),
     ("fullname|group", (Work.ROUND,)),
 )
+# Words of arguments, and of the sections around them, that change no work of a training.
 _OF_NO_TRAINING = frozenset(
     (
         *("eval", "evaluation", "val", "valid", "validation", "test", "predict", "log", "logging", "save", "saving"),
-        *("auto", "dataset", "precompute", "preprocessing", "warmup"),
+        *("warmup", "profile", "profiler", "profiling", "checkpoint", "ckpt", "lr"),
+        *("generation", "attention", "quant", "quantization"),
     )
 )
 
@@ -95,9 +101,13 @@ def _measured(name: str) -> frozenset[Work]:
 
 @cache
 def _changed(argument: str) -> frozenset[Work]:
-    """Return the work that an argument changes."""
-    words = re.findall(r"[a-z0-9]+", argument.removeprefix(PREFIX).removeprefix("effective_").lower())
-    if not _OF_NO_TRAINING.isdisjoint(words):
+    """Return the work that an argument changes. Of `tokenizer.max_seq_len`, only the name after the sections must be known."""
+    path = argument.removeprefix(PREFIX).removeprefix("effective_").lower()
+    if not _OF_NO_TRAINING.isdisjoint(_words(path)):
         return frozenset()
-    name = "_".join(words)
+    name = "_".join(_words(path.rpartition(".")[2]))
     return frozenset(work for pattern, changed in _ARGUMENTS if re.fullmatch(pattern, name) for work in changed)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text)
