@@ -36,8 +36,11 @@ from orchestrator.results.table.load import load
 A, B = (replace(BASE, id=f"s-{kind}-000000000000", arguments={"kind": kind}, repeats=3) for kind in "ab")
 
 
-def place(values: dict[str, list[float | NoSpeed]], *, experiments: Sequence[Experiment] = (A, B)) -> Place:
-    state = race([one.id for one in experiments], {one.id: values[one.arguments["kind"]] for one in experiments})
+def place(
+    values: dict[str, list[float | NoSpeed]], *, experiments: Sequence[Experiment] = (A, B), most: int | None = None
+) -> Place:
+    runs = {one.id: values[one.arguments["kind"]] for one in experiments}
+    state = race([*runs], runs, most=most)
     records = {one.id: [None] * len(values[one.arguments["kind"]]) for one in experiments}
     doubts = sum(value is NoSpeed.IN_DOUBT for of_one in values.values() for value in of_one)
     return Place(experiments=experiments, state=state, records=records, in_doubt=doubts)
@@ -79,6 +82,29 @@ def test_a_race_of_runs_in_doubt_has_no_winner(known: list[float | NoSpeed]) -> 
     assert "each speed was in doubt" in view.what_became(doubted, B.id)
     failed = place({"a": [4.6, 4.6], "b": [NoSpeed.FAILED] * 2})
     assert failed.winner == A.id, "what failed was not faster"
+
+
+DOUBT, FAILED = NoSpeed.IN_DOUBT, NoSpeed.FAILED
+
+
+@pytest.mark.parametrize("runs", [[DOUBT, FAILED, DOUBT], [FAILED, DOUBT, DOUBT], [DOUBT, DOUBT, FAILED]])
+@pytest.mark.parametrize("known", [[4.6] * 3, [4.6, DOUBT, 4.6]])
+def test_a_race_that_is_cut_before_a_second_run_counts_has_no_winner(
+    known: list[float | NoSpeed], runs: list[float | NoSpeed]
+) -> None:
+    """The other experiment had not left the race, and the first one was the fastest of one."""
+    cut = place({"a": known, "b": runs}, most=6)
+    assert cut.state.is_cut or not cut.state.due
+    assert cut.state.racing == (A.id, B.id) and cut.winner is None
+    assert "no winner" in winners.answer(cut, Names([cut]), Aim())
+
+
+def test_what_failed_again_and_again_is_not_a_rival() -> None:
+    """Its one speed made the experiment without any other rival a winner."""
+    c = replace(A, id="s-c-000000000000", arguments={"kind": "c"})
+    values: dict[str, list[float | NoSpeed]] = {"a": [4.6] * 4, "b": [DOUBT] * 3, "c": [4.59, FAILED, FAILED]}
+    raced = place(values, experiments=(A, B, c))
+    assert not raced.state.due and raced.state.left[c.id].at_most is None and raced.winner is None
 
 
 def test_runs_in_doubt_count_as_made() -> None:

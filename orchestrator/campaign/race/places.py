@@ -81,10 +81,14 @@ class Place:
 
     @property
     def winner(self) -> str | None:
-        """The leader, if the race is over. There is none if no other experiment has a speed because all were in doubt."""
-        known = self.state.standing.speeds if self.state.standing else {}
-        is_unmatched = len(known) < 2 and any(left.why is NoSpeed.IN_DOUBT for left in self.state.left.values())
-        return None if self.state.due or is_unmatched else self.leader
+        """The leader, if the race is over. There is none if no other experiment has a speed because all were in doubt.
+
+        A race that is cut ends although some experiments are in the race without a speed.
+        """
+        known, left = self.state.standing.speeds if self.state.standing else {}, self.state.left
+        rivals = [name for name in known if name not in left or left[name].why is None]
+        is_open = len(self.state.racing) > 1 or any(one.why is NoSpeed.IN_DOUBT for one in left.values())
+        return None if self.state.due or (len(rivals) < 2 and is_open) else self.leader
 
     @property
     def is_doubtful(self) -> bool:
