@@ -107,9 +107,15 @@ WRONG_ENTRIES = {
     "a: {container: ''}": "'' is not an image; write it like docker.io/pytorch/pytorch:2.6.0",
     "a: {container: '-v x'}": "'-v x' is not an image; write it like",
     **{
-        f"a: {{container: '{image}'}}": "it has a user or a password; log in with `"
+        f"a: {{container: {{image: '{image}', program: {program}}}}}": advice
         for image in ("docker://me:hunter2@host/x", "me:hunter2@host/x:1.0", "https://me:hunter2@host/x", "me@host/x@y")
+        for program, advice in {
+            "podman": "it has a user or a password; log in with `podman login`, and write the image without them",
+            "apptainer": "it has a user or a password; log in with `apptainer registry login`, and write",
+            "pyxis": "it has a password; write it into enroot's file .credentials, and the image like USER@REGISTRY#IMAGE",
+        }.items()
     },
+    "a: {container: {image: ./sand@box, program: apptainer}}": "sand@box does not exist; correct the path",
     "a: {container: x.sif}": "x.sif does not exist; correct the path",
     "a: {container: {image: /dev/zero, program: apptainer}}": "/dev/zero is not a file; correct the path",
     "a: {container: {image: x.sif, program: podman}}": "podman cannot start a .sif file; write program: apptainer",
@@ -137,9 +143,18 @@ def test_a_wrong_environment_is_explained_at_its_line(tmp_path: Path, entry: str
     assert "scenarios.yaml:" in str(caught.value)
 
 
-@pytest.mark.parametrize("image", ["host/x@sha256:" + "0a" * 32, "docker://host:5000/x:1.0@sha256:" + "0a" * 32])
-def test_the_digest_of_an_image_is_no_user(tmp_path: Path, image: str) -> None:
-    names(tmp_path, "environment: a", f"environments:\n  a: {{container: {{image: '{image}', program: podman}}}}\n")
+@pytest.mark.parametrize(
+    ("image", "program"),
+    [
+        ("host/x@sha256:" + "0a" * 32, "podman"),
+        ("docker://host:5000/x:1.0@sha256:" + "0a" * 32, "apptainer"),
+        ("host/x@sha256:0a0a", "podman"),
+        ("docker://me@host#x", "pyxis"),
+        ("$oauthtoken@host#x:1.0@sha256:" + "0a" * 32, "pyxis"),
+    ],
+)
+def test_a_digest_and_the_user_that_enroot_needs_are_allowed(tmp_path: Path, image: str, program: str) -> None:
+    names(tmp_path, "environment: a", f"environments:\n  a: {{container: {{image: '{image}', program: {program}}}}}\n")
 
 
 def test_mistakes_in_several_environments_are_told_at_once(tmp_path: Path) -> None:

@@ -26,8 +26,17 @@ FILE, KEY = "environments.yaml", "environments"
 
 _VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2})?", re.ASCII)
 _FOLDER = re.compile(r"(?P<name>[\w.-]+\s*(\[[^]]*\])?\s*@\s*)?(file://)?(?P<path>(~|\.{0,2})/\S*|\.{1,2})")
-# The digest at the end of an image's name, after the only "@" that a name without a user has.
-_DIGEST = re.compile(r"@[a-z0-9+._-]+:[0-9a-fA-F]{32,}$")
+# The digest at the end of an image's name, after the only "@" that a name without a user has. A cut digest is one, too.
+_DIGEST = re.compile(r"@(sha\d+:\w*|[a-z0-9+._-]+:[0-9a-fA-F]{32,})$")
+# The user without a password that enroot takes before the registry. It looks up the password in its own file.
+_ENROOT_USER = re.compile(r"^(docker://)?[^@:/]+@")
+_LOGINS = {
+    PODMAN: "it has a user or a password; log in with `podman login`, and write the image without them",
+    APPTAINER: "it has a user or a password; log in with `apptainer registry login`, and write the image without them",
+    PYXIS: "it has a password; write it into enroot's file .credentials, and the image like USER@REGISTRY#IMAGE",
+}
+# A path. The name of an image in a registry never begins like this.
+_IMAGE_PATH = re.compile(r"~|\.{0,2}/")
 # Image files of containers, and the only program that starts them.
 _IMAGE_FILES = {".sif": APPTAINER, ".sqsh": PYXIS}
 # Folders that say nothing about a local package's content: anywhere, and at its top.
@@ -111,15 +120,15 @@ def _container(name: str, entry: ContainerEntry, document: Document) -> Containe
     def refuse(key: str, message: str) -> ConfigError:
         return ConfigError([document.problem((*root, key), f"environment {name!r}: {message}")])
 
-    if needed is None and not os.path.isabs(image) and "@" in _DIGEST.sub("", image):
-        raise refuse(
-            "image", f"it has a user or a password; log in with `{program} login`, and write the image without them"
-        )
+    is_path = needed is not None or bool(_IMAGE_PATH.match(image))
+    named = _ENROOT_USER.sub("", image) if program == PYXIS else image
+    if not is_path and "@" in _DIGEST.sub("", named):
+        raise refuse("image", _LOGINS[program])
     if not image.strip() or image.startswith("-") or len(image.split()) != 1:
         raise refuse("image", f"{entry.image!r} is not an image; write it like docker.io/pytorch/pytorch:2.6.0")
     if needed is not None and program != needed:
         raise refuse("program", f"{program} cannot start a {suffix} file; write program: {needed}, or leave it out")
-    if needed is not None or (os.path.isabs(image) and program != PODMAN):
+    if is_path and program != PODMAN:
         image = _absolute(image, base)
         if not os.path.isfile(image):
             found = "is not a file" if os.path.exists(image) else "does not exist"
