@@ -80,6 +80,50 @@ def test_a_difference_of_one_experiment_is_only_for_some(tmp_path: Path) -> None
     assert "<strong>Only for some:</strong> learning_rate 2e-5 → 3e-5." in trend_page(found)
 
 
+def test_other_work_is_neither_better_nor_worse_and_work_as_before_is(tmp_path: Path) -> None:
+    """Longer rows double the time of a step, and the speed falls. Days later, with the same rows, a step takes longer."""
+    for day in range(12):
+        longer = replace(BASELINE, arguments={**BASELINE.arguments, "max_seq_len": "128" if day < 4 else "256"})
+        numbers = {"step_time_s": 1.0 if day < 4 else 2.0 if day < 8 else 2.2}
+        stored(tmp_path / f"{day:02}", (longer, measured(longer, day, [1000.0 if day < 4 else 950.0] * 2, **numbers)))
+    found = history(tmp_path)
+    steps = {series.metric: [(step.at, step.kind) for step in series.steps] for series in found.series}
+    assert steps == {"tokens_per_s": [(4, Kind.WORSE)], "step_time_s": [(4, Kind.CHANGED), (8, Kind.WORSE)]}
+    newest, oldest = events(found)
+    where = "full · baseline · config:tiny-llama at 1 process"
+    assert said(newest) == [("Slower", "+10.0% step time, 2 s → 2.2 s", where)]
+    assert said(oldest) == [
+        ("Slower", "-5.0% tok/s, 1,000 → 950", where),
+        ("Other work", "+100.0% step time, 1 s → 2 s", where),
+    ]
+
+
+@pytest.mark.parametrize("days", [(4, 5), (4,)], ids=["small steps", "a campaign without numbers"])
+def test_other_work_counts_from_the_old_level_to_the_new_one(tmp_path: Path, days: tuple[int, ...]) -> None:
+    for day in range(12):
+        rows = 128 + sum(day >= one for one in days)
+        longer = replace(BASELINE, arguments={**BASELINE.arguments, "max_seq_len": str(rows)})
+        time = 1.0 if day < 4 else 1.015 if day < 6 and len(days) > 1 else 1.03
+        records = measured(longer, day, [1000.0] * 2, **({} if len(days) == 1 and day == 4 else {"step_time_s": time}))
+        stored(tmp_path / f"{day:02}", (longer, records))
+    (step,) = (step for series in history(tmp_path).series for step in series.steps)
+    assert step.kind is Kind.CHANGED
+
+
+@pytest.mark.parametrize(("longer", "expected"), [(1, Kind.WORSE), (2, Kind.CHANGED)])
+def test_the_mean_is_worse_if_most_experiments_did_the_same_work(tmp_path: Path, longer: int, expected: Kind) -> None:
+    for day in range(8):
+        cells = []
+        for number in range(3):
+            rows = "256" if day >= 4 and number < longer else "128"
+            one = framework(f"framework-{number}")
+            one = replace(one, arguments={**one.arguments, "max_seq_len": rows})
+            cells.append((one, measured(one, day, [1000.0] * 2, step_time_s=1.0 if day < 4 else 1.1)))
+        stored(tmp_path / f"{day}", *cells)
+    (fleet,) = (one for one in history(tmp_path).fleet if one.metric == "step_time_s")
+    assert [(step.at, step.kind) for step in fleet.steps] == [(4, expected)]
+
+
 def test_an_experiment_that_missed_a_night_has_the_same_event_and_its_own_sides(tmp_path: Path) -> None:
     every = [framework(f"framework-{number}") for number in range(4)]
     for day in range(12):

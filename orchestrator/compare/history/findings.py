@@ -1,7 +1,8 @@
 """Find steps, drifts and near misses in the series of a history, with one error rate for the whole history. Pure.
 
 Among many series, noise shows a step in some. So the penalty of a step grows with the number of series. A step that only this
-growth or a little noise hides is a near miss: it is reported as suspicious.
+growth or a little noise hides is a near miss: it is reported as suspicious. A change is neither better nor worse if an argument
+that changes the measured work changed with it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
+from orchestrator.compare.comparison import Difference
 from orchestrator.compare.history import change_points
 from orchestrator.compare.history.change_points import FEWEST, MIN_LENGTH, MOST_PER_SERIES, Level, usual_penalty
 from orchestrator.compare.history.history import Kind, Point, Series, Step
 from orchestrator.compare.rules import Rule
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import Judged
+from orchestrator.results.table.baseline.other_work import other_work
 
 # If nothing changed, about this share of the histories shows a step.
 ERROR_RATE = 0.05
@@ -121,20 +125,37 @@ def _changes(
             shift = part.at(at) - old.at(since)
             if abs(shift) < math.log1p(course.effect):
                 continue
+            passed = points[part.start + 1 if old is part else old.stop : at + 1]
             found.append(
                 Step(
                     at=at,
                     since=part.start if found is drifts else since,
                     before=_value(old, since, points),
                     after=_value(part, at, points),
-                    kind=_kind(course.rule, shift),
+                    kind=_kind(course.rule, shift, passed),
                 )
             )
             old, since = part, at
     return tuple(steps), tuple(drifts)
 
 
-def _kind(rule: Rule, shift: float) -> Kind:
-    if rule.judged is Judged.GUARD:
+def _kind(rule: Rule, shift: float, passed: Iterable[Point]) -> Kind:
+    if rule.judged is Judged.GUARD or is_other_work(rule.metric, passed):
         return Kind.CHANGED
     return Kind.BETTER if rule.is_better(shift) else Kind.WORSE
+
+
+def is_other_work(name: str, passed: Iterable[Point]) -> bool:
+    """Return whether the changes at successive points change the work that a metric measures, as in `compare`."""
+    none: tuple[Difference, ...] = ()
+    changes = reduce(chained, (point.changes for point in passed), none)
+    return other_work(name, [change.name for change in changes]) is not None
+
+
+def chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Return two successive lists of differences as one. A name that returned to its old value is left out."""
+    by_name = {difference.name: difference for difference in earlier}
+    for difference in later:
+        before = by_name.get(difference.name)
+        by_name[difference.name] = replace(difference, base=before.base) if before else difference
+    return tuple(difference for difference in by_name.values() if difference.base != difference.new)

@@ -17,7 +17,7 @@ from orchestrator.compare.history import findings, repeats
 from orchestrator.compare.history.campaigns import Read
 from orchestrator.compare.history.change_points import FEWEST
 from orchestrator.compare.history.findings import Course
-from orchestrator.compare.history.history import Point, Series, Step
+from orchestrator.compare.history.history import Kind, Point, Series, Step
 from orchestrator.measure.metrics import Judged
 
 
@@ -90,24 +90,34 @@ def _common(changes: Sequence[Sequence[Difference]]) -> tuple[Difference, ...]:
 def search(course: Course, every: Sequence[Course], *, chance: float) -> Series:
     """Return the series with the changes that more than half of its experiments show. `chance` is as in `findings.search`."""
     found = findings.search(course, chance=chance)
-    members = [_logs(one) for one in every if one.is_searchable and one.rule == course.rule]
+    members = [one for one in every if one.is_searchable and one.rule == course.rule]
     steps, drifts, suspicious = (
-        tuple(step for step in some if _is_shared(step, found, members, effect=math.log1p(course.effect)))
+        tuple(kept for step in some if (kept := _shared(step, found, members, effect=math.log1p(course.effect))))
         for some in (found.steps, found.drifts, found.suspicious)
     )
     return replace(found, steps=steps, drifts=drifts, suspicious=suspicious)
 
 
-def _is_shared(step: Step, found: Series, members: Sequence[Mapping[int, float]], *, effect: float) -> bool:
+def _shared(step: Step, found: Series, members: Sequence[Course], *, effect: float) -> Step | None:
+    """Return the step if more than half of the experiments moved with it, or None.
+
+    It is neither better nor worse unless more than half of them also did the same work before and after it.
+    """
     points, start, stop = found.points, step.at, step.at
     if step in found.drifts:  # the means of a drift's halves differ by half of its whole change
         start, stop, effect = (step.since + step.at + 1) // 2, step.at + 1, effect / 2
     while stop < len(points) and points[stop].level == points[start].level:
         stop += 1
     before, after = ([point.campaign for point in some] for some in (points[step.since : start], points[start:stop]))
-    shifts = [shift for logs in members if (shift := _shift(logs, before, after)) is not None]
+    shifts = [(one, shift) for one in members if (shift := _shift(_logs(one), before, after)) is not None]
     way = math.copysign(1, step.change)
-    return 2 * sum(way * shift >= effect for shift in shifts) > len(shifts)
+    moved = [one for one, shift in shifts if way * shift >= effect]
+    if 2 * len(moved) <= len(shifts):
+        return None
+    first, last = (points[at].campaign for at in (step.since if step in found.drifts else step.at - 1, step.at))
+    passed = [[point for point in one.series.points if first < point.campaign <= last] for one in moved]
+    alike = sum(not findings.is_other_work(found.metric, some) for some in passed)
+    return step if 2 * alike > len(shifts) else replace(step, kind=Kind.CHANGED)
 
 
 def _shift(logs: Mapping[int, float], before: Sequence[int], after: Sequence[int]) -> float | None:

@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 
 
 class Kind(StrEnum):
-    """The meaning of a step. `CHANGED` is for a metric for which neither direction is better."""
+    """The meaning of a step. `CHANGED` is for a metric without a better direction, and for a change of the measured work."""
 
     BETTER = "better"
     WORSE = "worse"

@@ -192,7 +192,7 @@ def _courses(track: _Track, read: Sequence[Read], rule: Rule) -> Iterator[Course
 def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Runs]) -> Iterator[Point]:
     since: tuple[Difference, ...] = ()
     for (number, entry, changes), runs in zip(track.seen, campaigns, strict=True):
-        since = chained(since, changes)
+        since = findings.chained(since, changes)
         if not runs:
             continue  # the next point also gets the changes at this campaign, which failed
         starts = [run.started_at for run in entry.runs if run.started_at is not None]
@@ -206,12 +206,3 @@ def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Run
             changes=since,
         )
         since = ()
-
-
-def chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Return two successive lists of differences as one. A name that returned to its old value is left out."""
-    by_name = {difference.name: difference for difference in earlier}
-    for difference in later:
-        before = by_name.get(difference.name)
-        by_name[difference.name] = replace(difference, base=before.base) if before else difference
-    return tuple(difference for difference in by_name.values() if difference.base != difference.new)

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import reduce
 
 from orchestrator.compare.comparison import Difference, Verdict
+from orchestrator.compare.history.findings import chained
 from orchestrator.compare.history.history import Campaign, History, Kind, Series, Step
-from orchestrator.compare.history.trends import chained
 from orchestrator.compare.history.view import wording
 from orchestrator.compare.history.view.wording import SeriesStep
 from orchestrator.compare.view import in_words
 from orchestrator.compare.view.in_words import BETWEEN
 from orchestrator.compare.view.wording import range_of
 from orchestrator.files.printable_text import counted
-from orchestrator.measure.metrics import metric, show
+from orchestrator.measure.metrics import Judged, metric, show
 
 MOST_NAMED = 3
 # A change of a series that missed more campaigns than this before it is an event of its own.
@@ -163,7 +163,9 @@ def _without_mirrors(steps: Sequence[SeriesStep]) -> Iterator[SeriesStep]:
 
 
 def first_words(series: Series, step: Step) -> str:
-    """Return what a step means: `Slower`, `Less memory`, `Higher loss`."""
+    """Return what a step means: `Slower`, `Less memory`, `Higher loss`, `Other work`."""
+    if step.kind is Kind.CHANGED and metric(series.metric).judged is not Judged.GUARD:
+        return "Other work"
     is_bad = step.kind is Kind.WORSE or (step.kind is Kind.CHANGED and step.change > 0)
     return in_words.first_words(in_words.family(series.metric), Verdict.REGRESSED if is_bad else Verdict.IMPROVED)
 
