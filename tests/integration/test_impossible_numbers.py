@@ -91,7 +91,9 @@ TOGETHER: list[tuple[dict[str, float], str | None]] = [
     ({"peak_allocated_steady_bytes": 9e9, "peak_allocated_bytes": 8e9}, "peak_allocated_bytes, which is 8e+09"),
     ({"trainable_parameters": 9e9, "total_parameters": 1e9}, "total_parameters, which is 1e+09"),
     ({"trainable_parameters": 1e9, "total_parameters": 1e9}, None),
-    ({"tokens_per_s_per_gpu": 900, "tokens_per_s": 100}, "tokens_per_s, which is 100"),
+    ({"tokens_per_s_per_gpu": 900, "tokens_per_s": 100}, None),  # only the second one with its warm-up
+    ({"real_tokens_per_s": 100, "tokens_per_s": 90}, None),
+    ({"forward_comm_time_s": 0.02, "exposed_comm_time_s": 0.01}, None),
     ({"tokens_per_s": 100}, None),  # with its warm-up; Tunebench measures a higher speed per device
     ({"step_time_s": 0.5}, None),  # with its warm-up, above Tunebench's interval
     ({"step_time_low_s": 0.5, "step_time_high_s": 0.4}, "step_time_high_s, which is 0.4"),

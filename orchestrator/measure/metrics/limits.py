@@ -44,16 +44,13 @@ _ON_ONE_GPU = (
 # In less time than this, a core makes fewer than ten steps, and does not even begin a call.
 _OF_CALLS, _SHORTEST_CALL_S = ("call_time_s", "round_time_s"), 1e-9
 _BYTES = {"bytes": 1, "MiB": 2**20}
-# Pairs of numbers of one run: the first is a part of the second, or cannot be above it for another reason. A time of a step is in
-# none of them: a program's mean may be above its 95th percentile.
+# Pairs of numbers of one run: the first is a part of the second, or cannot be above it for another reason. Speeds and mean times
+# are in none of them: a program may measure one with its warm-up and another one without.
 _IN_ORDER = (
     *(("peak_allocated_bytes", "peak_reserved_bytes"), ("peak_allocated_steady_bytes", "peak_allocated_bytes")),
     ("mem_torch_mem_alloc_in_bytes", "mem_peak_torch_mem_alloc_in_bytes"),
     *((name, "device_peak_used_bytes") for name in ("device_mean_peak_used_bytes", "device_baseline_bytes")),
     ("trainable_parameters", "total_parameters"),
-    *((name, "tokens_per_s") for name in ("tokens_per_s_per_gpu", "real_tokens_per_s", "labelled_tokens_per_s")),
-    *(("real_tokens_per_s_per_gpu", more) for more in ("real_tokens_per_s", "tokens_per_s_per_gpu")),
-    *((f"{part}_comm_time_s", "exposed_comm_time_s") for part in ("forward", "backward")),
     *((f"step_time_{low}_s", f"step_time_{high}_s") for low, high in (("low", "high"), ("p5", "p95"))),
     *((f"{count}_steps", "steps") for count in ("discarded", "steady", "recompiled", "profiled")),
 )
