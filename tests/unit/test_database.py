@@ -343,6 +343,13 @@ def test_names_that_differ_only_in_case_hide_no_column(tmp_path: Path, in_proces
     columns = {name for file in database.files(root) for name in pandas.read_parquet(file).columns}
     assert {*pandas.read_parquet(tmp_path / "c.parquet").columns} == columns
     assert "both sides have the same runs" in in_process("compare", tmp_path / "c.parquet", tmp_path / "1")[1]
+    for query, expected in {
+        "SELECT avg(tokens_per_s) AS lr_lower FROM runs": ["lr_lower"],
+        "SELECT lr_lower, lr_lower FROM runs": ["lr_lower", "lr_lower_2"],
+        "SELECT *, 5 AS status FROM runs": [*sql.query(root, "SELECT *, 5 AS status FROM runs").names],
+    }.items():
+        file = io.BytesIO(sql.parquet(sql.query(root, query)))
+        assert [*pandas.read_parquet(file).columns] == expected, "the user's own names"
 
 
 def test_an_argument_with_the_name_of_a_column_of_databases_is_kept(tmp_path: Path) -> None:

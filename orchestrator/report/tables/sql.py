@@ -51,7 +51,8 @@ _SETTINGS = {
 class Answer:
     """The answer to a query. `rows` has the cells of each row in the order of `names`; `arrow` has them with their types.
 
-    `stored` maps the name of a column in SQL to its name in the files, if they differ.
+    `stored` maps each column of the runs to its name in the files. It is empty unless the answer has all of these columns: other
+    answers have names that the user chose, such as those of means.
     """
 
     names: tuple[str, ...]
@@ -74,7 +75,7 @@ def query(root: Path, sql: str) -> Answer:
     import duckdb
 
     with duckdb.connect(config=dict(_SETTINGS)) as connection:
-        in_sql = _offer(connection, root)
+        stored = _offer(connection, root)
         connection.execute("SET python_enable_replacements = false; SET lock_configuration = true")
         try:
             answer = connection.sql(sql)
@@ -85,7 +86,9 @@ def query(root: Path, sql: str) -> Answer:
         raise SelectionError(
             f"the query has no answer; write a SELECT about the table {TABLE}, such as 'SELECT * FROM {TABLE}'"
         )
-    return replace(_masked(arrow), stored={shown: name for name, shown in in_sql.items()})
+    names = arrow.column_names
+    is_whole = {*stored} <= {*names} and len({*names}) == len(names)
+    return replace(_masked(arrow), stored=stored if is_whole else {})
 
 
 def terminal(answer: Answer, *, width: int) -> RenderableType:
@@ -116,13 +119,13 @@ def text(answer: Answer, form: str) -> str:
 def parquet(answer: Answer) -> bytes:
     """Return the answer as a Parquet file. If it has the rows of runs with all columns, `compare` and the others can read it.
 
-    So its columns have the names that the files of the database have. Raise SelectionError if Parquet has no type for a column.
+    So its columns then have the names of the files in the database. Raise SelectionError if Parquet has no type for a column.
     """
     from pyarrow import ArrowException, parquet
 
     file = io.BytesIO()
     try:
-        names = [answer.stored.get(name, name) for name in answer.arrow.column_names]
+        names = [answer.stored.get(name, name) for name in answer.names]
         parquet.write_table(answer.arrow.rename_columns(names), file)
     except ArrowException as error:
         raise SelectionError(f"a Parquet file cannot have this answer: {_cast(error)}") from None
@@ -132,7 +135,7 @@ def parquet(answer: Answer) -> bytes:
 def _offer(connection: Any, root: Path) -> Mapping[str, str]:
     """Make the table `runs` of all files. Files whose columns have equal types are one dataset.
 
-    Return the columns that have another name in SQL than in the files, as `_in_sql` does.
+    Return a dict from the name of each column in SQL to its name in the files.
     """
     from pyarrow import dataset
 
@@ -140,14 +143,15 @@ def _offer(connection: Any, root: Path) -> Mapping[str, str]:
     if not files:
         raise ResultsError(f"{root}: the database has no runs; add a results folder with `tunebench db add`")
     groups, parts = _alike(files), []
-    in_sql = _in_sql({name for schema, _ in groups for name in schema.names})
+    every = {name for schema, _ in groups for name in schema.names}
+    in_sql = _in_sql(every)
     for number, (schema, alike) in enumerate(groups):
         quoted = ", ".join('"' + in_sql.get(name, name).replace('"', '""') + '"' for name in schema.names)
         parts.append(f"FROM part{number}" + (f" AS part{number}({quoted})" if in_sql else ""))
         whole = dataset.FileSystemDataset(alike, schema, alike[0].format, alike[0].filesystem)
         connection.register(f"part{number}", whole)
     connection.execute(f"CREATE VIEW {TABLE} AS {' UNION ALL BY NAME '.join(parts)}")
-    return in_sql
+    return {in_sql.get(name, name): name for name in every}
 
 
 def _in_sql(names: Iterable[str]) -> dict[str, str]:
