@@ -274,7 +274,7 @@ def test_long_values_begin_near_their_difference_and_commits_stay_short() -> Non
     ]
     command, commits = wording.changes_shown(changes).split("; ")
     assert command == "custom.command …option value --kind x → …option value --kind y"
-    assert commits == "commit 1111111 +1 → 1111111 +1"
+    assert commits == "commit 2222222 +1 → 3333333 +1", "the commits that differ"
     assert wording.changes_text(changes[:1]) == f"custom.command {start}--kind x → {start}--kind y", (
         "files have it whole"
     )

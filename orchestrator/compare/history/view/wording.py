@@ -110,10 +110,17 @@ def changes_shown(changes: Sequence[Difference]) -> str:
 
 
 def _short_values(change: Difference) -> list[str]:
-    """Return both values for people. Long texts begin near their difference; commits are short in any case."""
-    values = _word(change.base), _word(change.new)
-    values = values if change.name == COMMIT else from_the_difference(*values, longest=_LONGEST)
+    """Return both values for people. Long texts begin near their difference, and commits with one that only this side has."""
+    base, new = _word(change.base), _word(change.new)
+    if change.name == COMMIT:
+        values = _own_first(base, other=new), _own_first(new, other=base)
+    else:
+        values = from_the_difference(base, new, longest=_LONGEST)
     return [short_value(change.name, value) for value in values]
+
+
+def _own_first(commits: str, *, other: str) -> str:
+    return ", ".join(sorted(commits.split(", "), key=lambda commit: commit in other.split(", ")))
 
 
 def _word(value: Value) -> str:
