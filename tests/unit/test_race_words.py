@@ -78,7 +78,10 @@ def test_a_race_of_runs_in_doubt_has_no_winner(known: list[float | NoSpeed]) -> 
     """Also if one run counts, there is nothing to compare it with."""
     doubted = place({"a": [*known, *[NoSpeed.IN_DOUBT] * 3], "b": [NoSpeed.IN_DOUBT] * 3})
     assert not doubted.state.due and doubted.winner is None
-    assert "no winner" in winners.answer(doubted, Names([doubted]), Aim())
+    why = "only kind a has a run that counts" if known else "no experiment is left with a speed that counts"
+    assert f": no winner: {why}" in winners.answer(doubted, Names([doubted]), Aim())
+    of_a = "the only one with a run that counts" if known else "each speed was in doubt"
+    assert view.what_became(doubted, A.id) == of_a, "it was shown as the leader of a race without a winner"
     assert "each speed was in doubt" in view.what_became(doubted, B.id)
     failed = place({"a": [4.6, 4.6], "b": [NoSpeed.FAILED] * 2})
     assert failed.winner == A.id, "what failed was not faster"
@@ -332,6 +335,8 @@ def test_the_page_begins_with_the_answer_of_a_race_unless_its_own_is_the_same(tm
     ]
     (by_cost,) = raced(Aim(objective=Objective.COST), fast)
     assert by_cost.startswith(f"{start}kind a needs the least money per token; kind b, the next, needs ")
+    (without,) = raced(Aim(), {"a": [4.6, *[NoSpeed.IN_DOUBT] * 3], "b": [NoSpeed.IN_DOUBT] * 3})
+    assert ": no winner: only kind a has a run that counts, so there is nothing to compare it with." in without
     assert raced(Aim(), {"a": [4.6], "b": [4.5]}) == [], "it is not over"
     as_json.keep([place({"a": [4.6] * 3}, experiments=[A])], store, Aim(objective=Objective.COST))
     assert said() == [], "a single experiment has no race"
@@ -430,7 +435,7 @@ def test_an_operator_that_is_far_less_exact_does_not_race(
 def test_a_race_without_a_winner_says_so() -> None:
     failed = place({kind: [NoSpeed.FAILED, NoSpeed.FAILED] for kind in "ab"})
     text = winners.answer(failed, Names([failed]), Aim(objective=Objective.ENERGY))
-    assert text.endswith("no winner; the table says why each experiment was dropped.")
+    assert text.endswith("no winner: no experiment is left with a speed that counts; the table says why.")
 
 
 def test_a_limit_of_memory_needs_a_gpu_and_a_monitor() -> None:

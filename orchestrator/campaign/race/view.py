@@ -216,7 +216,7 @@ def what_became(place: Place, name: str) -> str:
     if state.due:
         return "in the race"
     if name == place.leader:
-        return "leads"
+        return "leads" if place.winner else "the only one with a run that counts"
     known = state.standing.speeds if state.standing else {}
     return "not clearly slower" if name in known else "each speed was in doubt"
 

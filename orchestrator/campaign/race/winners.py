@@ -26,8 +26,11 @@ def answer(place: Place, names: Names, aim: Aim) -> str:
     """
     beyond = [name for name, left in place.state.left.items() if left.why is not None]
     known = [name for name in in_order(place.state) if name not in beyond and relative(place, name) is not None]
-    if not known or (place.winner is None and len(place.experiments) > 1):
-        return f"{names.place(place)}: no winner; the table says why each experiment was dropped."
+    if not known:
+        return f"{names.place(place)}: no winner: no experiment is left with a speed that counts; the table says why."
+    if place.winner is None and len(place.experiments) > 1:
+        only = f"only {names.of(known[0])} has a run that counts, so there is nothing to compare it with"
+        return one_line(f"{names.place(place)}: no winner: {only}.", longest=400)
     leader, *others = known
     if len(place.experiments) == 1:
         return f"{names.place(place)}: {names.of(leader)} is the only experiment of its race."
