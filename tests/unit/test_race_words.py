@@ -286,6 +286,20 @@ def test_a_race_is_compared_with_a_grid_if_that_has_more_runs() -> None:
     assert view.in_words(replace(many, took_s={A.id: [20.0] * 4, B.id: [25.0] * 4})).endswith("; 8 runs in 3 min 00 s")
 
 
+def test_a_race_that_another_round_would_make_longer_than_the_grid_says_so() -> None:
+    """After 11 of 12 runs, it said that the grid had as many."""
+    group = [A, B, *(replace(A, id=f"s-{kind}-000000000000", arguments={"kind": kind}) for kind in "cd")]
+    noisy = [[4.6, 4.5, 4.65], [4.5, 4.6, 4.7], [4.65, 4.55, 4.5], [NoSpeed.FAILED] * 2]
+    runs: dict[str, list[float | NoSpeed]] = {one.id: [*values] for one, values in zip(group, noisy, strict=True)}
+    state = race([*runs], runs, most=most_runs(group))
+    cut = Place(experiments=group, state=state, records={name: [None] * len(values) for name, values in runs.items()})
+    assert state.is_cut and not state.due
+    assert view.in_words(cut).endswith(
+        "; 11 runs, where a grid with 3 runs of each has 12; it ended because another round, with all repeats of a winner, "
+        "would make more runs than the full grid"
+    )
+
+
 def test_a_race_that_goes_on_with_another_aim_says_so(tmp_path: Path) -> None:
     limited = Aim(objective=Objective.COST, memory_bytes=2.0 * 2**30, loss=0.05)
     begun, store = place({"a": [4.6], "b": [4.0]}), Store.create(tmp_path / "r", {})

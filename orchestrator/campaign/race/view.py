@@ -170,7 +170,8 @@ def in_words(place: Place) -> str:
     not_run = sum(left.why is NoSpeed.NOT_NEEDED for left in state.left.values())
     others = f", {not_run} not run" if not_run else ""
     dropped = f"{len(state.left) - not_run} of {len(place.experiments)} dropped{others}"
-    why = "; it ended because that grid has as many runs" if state.is_cut else ""
+    beyond = "; it ended because another round, with all repeats of a winner, would make more runs than the full grid"
+    why = beyond if state.is_cut else ""
     noise = (
         f"; runs are taken to differ by {100 * state.standing.noise:.1f} %" if state.standing and place.leader else ""
     )
