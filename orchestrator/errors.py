@@ -85,14 +85,20 @@ def remedy(error: OSError) -> str:
 _MEANT_BY = {"gpu": "cuda"}  # `gpu` means `cuda`, but is spelled more like `cpu`
 
 
+def similar(word: object, allowed: Iterable[str]) -> str | None:
+    """Return the allowed word that a user probably meant, or None."""
+    names = [str(name) for name in allowed]
+    meant = [name for name in names if name == _MEANT_BY.get(str(word).lower())]
+    return next(iter(meant or get_close_matches(str(word), names, n=1, cutoff=0.6)), None)
+
+
 def suggestion(word: object, allowed: Iterable[str]) -> str:
     """Return the end of an error's text.
 
     It asks `did you mean 'x'?` if an allowed word is similar. Then it lists the allowed words.
     """
     names = sorted(str(name) for name in allowed)
-    near = [name for name in names if name == _MEANT_BY.get(str(word).lower())]
-    near = near or get_close_matches(str(word), names, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    near = similar(word, names)
+    hint = f"; did you mean {near!r}?" if near else "."
     shown = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
     return f"{hint} Allowed: {shown}" if names else "; none is defined"

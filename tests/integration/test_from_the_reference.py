@@ -70,8 +70,8 @@ def test_without_a_folder_of_configurations_the_error_says_where_it_was_looked_f
     ended = tunebench(checkout, "plan", "scripts/benchmarks/scenarios.yaml", *FMS)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.splitlines()[0] == (
-        "error: scripts/benchmarks/scenarios.yaml: no frameworks/ or CONTENTS.yaml was found next to it, and no "
-        "sample-configurations/ next to it or above it; name the folder with --frameworks FOLDER"
+        "error: scripts/benchmarks/scenarios.yaml: its framework configurations are Tunebench's own, because no frameworks/ or "
+        "CONTENTS.yaml is next to it, and no sample-configurations/ next to it or above it; for others, add --frameworks FOLDER"
     )
     assert "scenarios.yaml:5:5: scenario 'full-finetuning': unknown framework configuration" in ended.stderr
 

@@ -325,6 +325,20 @@ def test_a_folder_of_configurations_without_its_list_is_named(tmp_path: Path) ->
         load_suite(tmp_path / "scenarios.yaml")
 
 
+@pytest.mark.parametrize(("name", "is_similar"), [("gradient-checkpoint", True), ("mine", False)])
+def test_a_misspelled_name_is_not_blamed_on_a_missing_folder(tmp_path: Path, name: str, is_similar: bool) -> None:
+    """The error began with a missing folder, although Tunebench's own has the configuration."""
+    file = tmp_path / "scenarios.yaml"
+    file.write_text(f"scenarios: [{{name: s, framework_config: [null, {name}], arguments: {{}}}}]\n")
+    with pytest.raises(ConfigError) as raised:
+        load_suite(file)
+    *folder, unknown = raised.value.problems
+    assert ("did you mean 'gradient-checkpointing'?" in str(unknown)) is is_similar
+    assert [f"{file}: its framework configurations are Tunebench's own, because no" in str(one) for one in folder] == (
+        [] if is_similar else [True]
+    )
+
+
 def test_two_devices_and_two_plugin_files_contradict_each_other(tmp_path: Path) -> None:
     devices = {"eager": "device: cpu\n", "fsdp": "device: cuda\n"}
     with pytest.raises(ConfigError, match=r"device is cpu in .*eager.yaml:1 and cuda in .*fsdp.yaml:1, so"):

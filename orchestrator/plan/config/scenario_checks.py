@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import Problem, suggestion
+from orchestrator.errors import Problem, similar, suggestion
 from orchestrator.plan.config.argument_text import shown
 from orchestrator.plan.config.check import COUNTS, SCENARIO_ONLY, check, misplaced
 from orchestrator.plan.config.frameworks import members
@@ -23,8 +24,8 @@ from orchestrator.plan.config.yaml_file import Document, YamlPath
 # Keys of a scenario that `include:` and `exclude:` may name, because these keys are axes.
 AXIS_KEYS = frozenset({"environment", "framework_config", *COUNTS})
 NEEDS_CUSTOM = "'trainer: custom' needs a command; add a 'custom:' section with a 'command:'"
-
-
+# The folder of framework configurations in the reference system.
+SAMPLES = "sample-configurations"
 SCENARIOS, MODEL = "scenarios", "model_name_or_path"
 Found = Iterator[tuple[YamlPath, str]]
 
@@ -126,6 +127,23 @@ def unknown_frameworks(scenario: Scenario, frameworks: Collection[str]) -> Found
                     else suggestion(member, frameworks)
                 )
                 yield ("framework_config", position, place), f"unknown framework configuration {member!r}{hint}"
+
+
+def folder_not_found(suite: SuiteFile, known: Collection[str], scenarios: Path) -> Iterator[Problem]:
+    """Yield a problem if a name is unlike all names of the shipped folder, and no other folder was found."""
+    wrong = [(one, path) for one in suite.scenarios for path, _ in unknown_frameworks(one, known)]
+    names = [members(one.framework_config[int(path[1])] or "", known)[int(path[2])] for one, path in wrong]
+    if names and (scenarios.parent / "frameworks").is_dir():
+        message = (
+            "frameworks/ next to it has no CONTENTS.yaml, which lists its files; write one, as docs/scenarios.md shows"
+        )
+        yield Problem(file=scenarios, message=message)
+    elif not all(similar(name, known) for name in names):
+        looked = f"no frameworks/ or CONTENTS.yaml is next to it, and no {SAMPLES}/ next to it or above it"
+        message = (
+            f"its framework configurations are Tunebench's own, because {looked}; for others, add --frameworks FOLDER"
+        )
+        yield Problem(file=scenarios, message=message)
 
 
 def _contradictions(scenario: Scenario) -> Found:

@@ -31,13 +31,18 @@ from orchestrator.plan.config.frameworks import (
 )
 from orchestrator.plan.config.keys.file_keys import DataProcessing, SuiteFile
 from orchestrator.plan.config.keys.scenario_keys import Scenario
-from orchestrator.plan.config.scenario_checks import MODEL, across, unknown_frameworks, without_broken, wrong_models
+from orchestrator.plan.config.scenario_checks import (
+    MODEL,
+    SAMPLES,
+    across,
+    folder_not_found,
+    unknown_frameworks,
+    without_broken,
+    wrong_models,
+)
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
 from orchestrator.records import Framework, Text
 from orchestrator.trainers import Trainer
-
-# The folder of framework configurations in the reference system.
-SAMPLES = "sample-configurations"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +156,7 @@ def load_suite(
             known |= _stale(document, parsed, known)
         problems.extend(across(document, parsed, known, whole=whole))
         if "frameworks" in shipped:
-            problems.extend(_folder_not_found(parsed, known, scenarios))
+            problems.extend(folder_not_found(parsed, known, scenarios))
     if problems or document is None or parsed is None:
         raise ConfigError(_in_order(problems))
     return Suite(
@@ -251,16 +256,6 @@ def _accelerate(file: Path, problems: list[Problem]) -> dict[str, Any]:
         return {}
     problems.extend(document.problem(path, message) for path, message in check_accelerate(document.value))
     return dict(document.value)
-
-
-def _folder_not_found(suite: SuiteFile, known: Collection[str], scenarios: Path) -> Iterator[Problem]:
-    """Yield a problem if a scenario names a configuration that the shipped folder does not have, and no other folder was found."""
-    if any(True for scenario in suite.scenarios for _ in unknown_frameworks(scenario, known)):
-        looked = f"no frameworks/ or CONTENTS.yaml was found next to it, and no {SAMPLES}/ next to it or above it"
-        message = f"{looked}; name the folder with --frameworks FOLDER"
-        if (scenarios.parent / "frameworks").is_dir():
-            message = "frameworks/ next to it has no CONTENTS.yaml, which lists its files; write one, as docs/scenarios.md shows"
-        yield Problem(file=scenarios, message=message)
 
 
 def _stale(document: Document, suite: SuiteFile, known: Mapping[str, FrameworkSource]) -> dict[str, FrameworkSource]:
