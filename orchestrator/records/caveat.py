@@ -39,7 +39,7 @@ SENTENCES = {
     CaveatKind.BUSY_HOST: "the host was busy: {}",
     CaveatKind.RECOMPILED: "the steady state includes compilation: {}",
     CaveatKind.PROFILED: "the steady state includes profiled steps: {}",
-    CaveatKind.COLD_FIRST_RUN: "the first run was cold, so it is left out: {}",
+    CaveatKind.COLD_FIRST_RUN: "the first run was slow, so it is left out: {}",
     CaveatKind.NOT_FINITE: "{} is not a finite number",
     CaveatKind.MISSING: "without a value: {}",
     CaveatKind.NOTE: "{}",
@@ -74,7 +74,7 @@ _KNOWN = (
     (CaveatKind.BUSY_HOST, r"the host was busy: (.*)"),
     (CaveatKind.RECOMPILED, r"the steady state includes compilation: (.*)"),
     (CaveatKind.PROFILED, r"the steady state includes profiled steps: (.*)"),
-    (CaveatKind.COLD_FIRST_RUN, r"the first run was cold, so it is left out: (.*)"),
+    (CaveatKind.COLD_FIRST_RUN, r"the first run was (?:slow|cold), so it is left out: (.*)"),
     (CaveatKind.THROTTLED, r"the clocks were held down in the steady state: (.*)"),
     (CaveatKind.THROTTLED, r"(.*) held the clocks down in (\d+%) of the steady state"),
 )

@@ -71,7 +71,7 @@ def test_the_first_run_is_the_one_that_started_first() -> None:
 
 def test_all_forms_say_it() -> None:
     comparison = compared(paired(entry("a", {SPEED: COLD}), entry("a", {SPEED: [value * 0.9 for value in NOISY]})))
-    assert "4+4 runs, cold first runs left out" in terminal.text(comparison)
+    assert "4+4 runs, slow first runs left out" in terminal.text(comparison)
     assert ",left_out," in as_csv.text(comparison)
     few = compared(paired(entry("a", {SPEED: COLD}), entry("a", {SPEED: [value * 0.5 for value in TWO]})))
     assert "run more repeats" in terminal.text(few, everything=True)

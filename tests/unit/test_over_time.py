@@ -50,18 +50,22 @@ def test_all_runs_of_an_experiment_are_in_one_drawing_in_its_colour() -> None:
 
 
 def test_a_run_that_does_not_count_is_dashed_and_said_to_be_so() -> None:
-    drawn = [run("r1-t1", first_s=9.0, not_counted="cold"), run("r2-t1"), run("r3-t1", cut=None, not_counted="failed")]
+    drawn = [
+        run("r1-t1", first_s=9.0, not_counted="slow first run"),
+        run("r2-t1"),
+        run("r3-t1", cut=None, not_counted="failed"),
+    ]
     (view,) = step_times(drawn, []).views
     assert [(trace["name"], trace["line"]["dash"]) for trace in lines(view.figure)] == [
-        ("r1-t1 (cold, not counted)", "dash"),
+        ("r1-t1 (slow first run, not counted)", "dash"),
         ("r2-t1", "solid"),
         ("r3-t1 (failed, not counted)", "dash"),
     ]
     assert "first step 2 s to 9 s" in view.summary
     assert view.summary.endswith(
-        "1 run had no steady state. r1-t1 does not count (cold). r3-t1 does not count (failed)."
+        "1 run had no steady state. r1-t1 does not count (slow first run). r3-t1 does not count (failed)."
     )
-    assert view.rows[0][0] == "r1-t1 (cold, not counted)"
+    assert view.rows[0][0] == "r1-t1 (slow first run, not counted)"
 
 
 def test_first_steps_off_the_scale_are_one_mark_with_all_numbers() -> None:
@@ -121,7 +125,7 @@ def test_a_cold_first_run_is_drawn_as_one_that_does_not_count(campaign: Path) ->
     cold = Caveat(kind=CaveatKind.COLD_FIRST_RUN, detail="it is clearly slower than the others")
     table.runs.loc[table.runs.index[0], "warnings"] = cold.sentence
     view = drawn_charts(table, campaign)["steps"].views[0]
-    assert [row[0] for row in view.rows] == ["r1-t1 (cold, not counted)", "r2-t1", "r3-t1"]
+    assert [row[0] for row in view.rows] == ["r1-t1 (slow first run, not counted)", "r2-t1", "r3-t1"]
 
 
 def test_what_does_not_fit_is_said_and_first_runs_come_first(campaign: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,8 +257,8 @@ def test_runs_are_dots_and_what_is_in_doubt_is_marked_in_every_chart() -> None:
     data = bars.throughput([base, new], "Model").views[0].figure["data"]
     assert [shape for one in data if one["type"] == "bar" for shape in one["marker"]["pattern"]["shape"]] == ["/", ""]
     dots = {one["name"]: (one["x"], one["marker"]["symbol"]) for one in data if one.get("mode") == "markers"}
-    assert dots == {"run": ([102.0, 140.0], "circle"), "cold first run": ([100.0], "circle-open")}
-    assert data[-1]["text"] == ["\xa0101 · n=1 · first run cold", "\xa0140 · n=1 · ⚠ not steady"]
+    assert dots == {"run": ([102.0, 140.0], "circle"), "slow first run": ([100.0], "circle-open")}
+    assert data[-1]["text"] == ["\xa0101 · n=1 · slow first run", "\xa0140 · n=1 · ⚠ not steady"]
     (view,) = tradeoff.tradeoff([base, new], "Model").views
     assert view.summary == "2 points on 1 GPU; on the front: baseline."
     symbols = {one["name"]: one["marker"]["symbol"] for one in view.figure["data"] if one.get("mode") == "markers"}

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import ResultsError
-from orchestrator.records import Caveat, DataSpec, Framework, Reason, Repeats, RunRecord, Status
+from orchestrator.records import Caveat, CaveatKind, DataSpec, Framework, Reason, Repeats, RunRecord, Status
 from orchestrator.results import requested
 from orchestrator.results.store import Store
 from orchestrator.results.table import column_types, rows
@@ -45,11 +45,18 @@ def test_a_cold_first_run_is_left_out_and_said_where_the_rule_discards_it(tmp_pa
         table = load([stored(tmp_path / name, (experiment, records))])
         (row,) = table.experiments.to_dict("records")
         assert (row["runs_ok"], row["runs"], row["tokens_per_s"] > 995) == ((5, 6, True) if rule else (6, 6, False))
-        assert ("the first run was cold" in str(row.get("warnings"))) is (rule is not None)
-        assert ("the first run was cold" in "".join(table.warnings)) is (rule is not None)
+        assert ("the first run was slow" in str(row.get("warnings"))) is (rule is not None)
+        assert ("the first run was slow" in "".join(table.warnings)) is (rule is not None)
         (values,) = ok_runs(table, ["tokens_per_s"])
         assert sorted(values["tokens_per_s"]) == sorted(speeds[1:] if rule else speeds)
         assert len(table.runs) == 6, "the run itself stays"
+
+
+@pytest.mark.parametrize("word", ["slow", "cold"])
+def test_tables_of_older_versions_call_a_slow_first_run_cold(word: str) -> None:
+    caveat = Caveat.of_sentence(f"the first run was {word}, so it is left out: 9 % slower")
+    assert (caveat.kind, caveat.detail) == (CaveatKind.COLD_FIRST_RUN, "9 % slower")
+    assert caveat.sentence == "the first run was slow, so it is left out: 9 % slower"
 
 
 @pytest.mark.parametrize("status", [Status.CANCELLED, Status.FAILED])
@@ -61,7 +68,7 @@ def test_only_a_run_that_was_the_first_in_time_and_ended_ok_is_called_cold(tmp_p
     for name, again, cold in (("late", 99.0, []), ("first", 2.0, [2])):
         records = [first, replace(ok[0], attempt=2, started_at=again), *ok[1:]]
         table = load([stored(tmp_path / name, (experiment, records))])
-        said = ["the first run was cold" in str(text) for text in table.runs.get("warnings", [""] * len(table.runs))]
+        said = ["the first run was slow" in str(text) for text in table.runs.get("warnings", [""] * len(table.runs))]
         assert table.runs["attempt"][said].tolist() == cold, "an attempt without a speed is never called cold"
         assert table.experiments["runs_ok"].tolist() == [5 - len(cold)]
 

@@ -144,8 +144,8 @@ def note(row: Row) -> str:
 
 _FIRST_RUNS = {
     FirstRuns.COUNTED: "",
-    FirstRuns.LEFT_OUT: "cold first runs left out",
-    FirstRuns.COLD: "cold first runs, and too few others: run more repeats",
+    FirstRuns.LEFT_OUT: "slow first runs left out",
+    FirstRuns.COLD: "slow first runs, and too few others: run more repeats",
 }
 
 

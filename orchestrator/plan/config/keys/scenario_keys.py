@@ -129,7 +129,7 @@ class RepeatsRange(Model):
         10, description="Largest number of runs."
     )
     within: Share | None = Field(None, description="Repeats end when the speed's 95 % interval is within ± this share.")
-    discard_first: Literal["auto"] | None = Field(None, description="auto: make one more run if the first run is cold.")
+    discard_first: Literal["auto"] | None = Field(None, description="auto: make one more run if the first run is slow.")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

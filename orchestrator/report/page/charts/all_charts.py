@@ -182,7 +182,7 @@ def _series(
 
 
 def _drawn(run: Run, cell: Cell, points: series.RunSeries, gpu_bytes: float | None) -> Drawn:
-    not_counted = "cold" if run.cold else "" if run.status == Status.OK else run.status
+    not_counted = "slow first run" if run.cold else "" if run.status == Status.OK else run.status
     return Drawn(
         experiment=cell.full_name,
         run=run.name,

@@ -100,7 +100,7 @@ class _Bar:
             return " · ".join(filter(None, (where, failure, *doubts)))
         value, _, ratio = self.numbers
         count = f"n={len(self.runs)}" if self.runs and not narrow else ""
-        cold = "first run cold" if self.cold else ""
+        cold = "slow first run" if self.cold else ""
         failed = failure and f"{failure} in some runs"
         return " · ".join(filter(None, (where, value, count, ratio.strip("-"), cold, *doubts, failed)))
 
@@ -149,7 +149,9 @@ def energy(cells: Sequence[Cell], facet: str) -> Chart:
     )
 
 
-_WHISKERS = "Each dot is a run (a hollow one was cold and does not count); whiskers are 95 % intervals over runs. "
+_WHISKERS = (
+    "Each dot is a run (a hollow one is a slow first run and does not count); whiskers are 95 % intervals over runs. "
+)
 
 
 def _baseline(cells: Sequence[Cell]) -> str:
@@ -298,7 +300,7 @@ def _dots(placed: Sequence[tuple[_Bar, float]], name: str, factor: float) -> Ite
     """Yield the dots of the runs: full if the run counts, hollow if it was cold."""
     counted_runs = [(value, at) for bar, at in placed for value in bar.runs]
     cold_runs = [(value, at) for bar, at in placed for value in bar.cold]
-    for label, symbol, points in (("run", "circle", counted_runs), ("cold first run", "circle-open", cold_runs)):
+    for label, symbol, points in (("run", "circle", counted_runs), ("slow first run", "circle-open", cold_runs)):
         if points:
             yield scatter(
                 "markers",

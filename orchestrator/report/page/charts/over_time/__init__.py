@@ -12,7 +12,7 @@ class Drawn:
     """One run to draw: the names of its experiment and of the run, its series, and the capacity of its GPUs if known.
 
     `place` is the experiment's place among the colours of the page. `not_counted` says why no number includes the run, such as
-    "cold"; it is empty if the run counts.
+    "slow first run"; it is empty if the run counts.
     """
 
     experiment: str

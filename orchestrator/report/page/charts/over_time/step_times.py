@@ -72,10 +72,10 @@ def step_times(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
             lines.setdefault(run.experiment, []).append(line)
     in_order = {name: sorted(some, key=lambda run: _natural(run.name)) for name, some in lines.items()}
     reading = (
-        "A line for each run of the experiment; a dashed run does not count, because it was cold or failed. A step lasts from the "
-        "moment when its last rank begins to the moment when its last rank ends. Shaded steps are warm-up, and no metric includes "
-        "them. The dotted line is the median of the other steps. Spikes took much longer than similar steps. In a long run, only "
-        "the lowest and highest values of each stretch are drawn."
+        "A line for each run of the experiment; a dashed run does not count, because it was a slow first run or failed. A step "
+        "lasts from the moment when its last rank begins to the moment when its last rank ends. Shaded steps are warm-up, and "
+        "no metric includes them. The dotted line is the median of the other steps. Spikes took much longer than similar steps. "
+        "In a long run, only the lowest and highest values of each stretch are drawn."
     )
     views = tuple(_view(name, some, places[name]) for name, some in in_order.items())
     return Chart(
