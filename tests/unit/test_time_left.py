@@ -14,7 +14,7 @@ from orchestrator.records import Status
 
 
 def of(experiment_id: str, seconds: float, *, to_its_end: bool = True, **more: object) -> Took:
-    fields = {"scenario": "full", "model": "m", "num_gpus": 1, **more}
+    fields = {"scenario": "full", "model": "m", "trainer": BASE.trainer, "num_gpus": 1, **more}
     return Took(
         experiment_id=experiment_id, seconds=seconds, began_at=0.0, ended_at=seconds, to_its_end=to_its_end, **fields
     )  # type: ignore[arg-type]
@@ -33,6 +33,13 @@ BY_CLOSENESS = [ITSELF, CELL, MODEL, GPUS, ANY, FAILED]
 @pytest.mark.parametrize("first", range(len(BY_CLOSENESS)))
 def test_the_closest_kin_says_how_long(first: int) -> None:
     assert Expectation(BY_CLOSENESS[first:]).run_s(ASKED) == BY_CLOSENESS[first].seconds
+
+
+def test_runs_of_another_trainer_say_nothing() -> None:
+    """A plan of operators, which took 17 s, said 4.58 s, the time of trainings in the same folder."""
+    operator = replace(ASKED, trainer="operators")
+    assert Expectation(BY_CLOSENESS[1:]).run_s(operator) is None
+    assert Expectation([GPUS, replace(ANY, trainer="operators")]).run_s(operator) == ANY.seconds
 
 
 def test_nothing_ended_nothing_known() -> None:

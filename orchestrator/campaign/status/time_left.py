@@ -1,10 +1,11 @@
 """Estimate the time that the due runs will take, from the times of earlier runs.
 
 The estimate is for people; it is not a measurement. A run is expected to take the median time of its experiment's ended runs. If
-there are none, the most similar ended runs are used. The first choice is runs of the same scenario and model on the same number of
-GPUs. The second choice is runs of the same scenario and model. The third choice is runs on the same number of GPUs, and the last
-choice is all runs. The times of successive runs are added. If earlier runs were concurrent, the due runs are expected to use the
-same number of GPUs at once. If no run has ended, there is no estimate.
+there are none, the most similar ended runs are used. The first choice is runs of the same scenario and model on the same number
+of GPUs. The second choice is runs of the same scenario and model. The third choice is runs of the same trainer on the same number
+of GPUs, and the last choice is all runs of the same trainer: a training says nothing about an operator. The times of successive
+runs are added. If earlier runs were concurrent, the due runs are expected to use the same number of GPUs at once. If no run of
+the same trainer has ended, there is no estimate.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Took:
     experiment_id: str
     scenario: str
     model: str
+    trainer: str
     num_gpus: int
     seconds: float
     began_at: float
@@ -47,6 +49,7 @@ def took(experiment: Experiment, record: RunRecord, *, seconds: float | None = N
         experiment_id=experiment.id,
         scenario=experiment.scenario,
         model=experiment.model,
+        trainer=experiment.trainer,
         num_gpus=experiment.num_gpus,
         seconds=record.wall_s if seconds is None else seconds,
         began_at=record.started_at,
@@ -93,11 +96,11 @@ class Expectation:
 def _closeness(experiment: Experiment) -> Iterator[Hashable]:
     """Yield the keys under which similar runs are found, the most similar first."""
     yield "experiment", experiment.id
-    yield "cell", experiment.scenario, experiment.model, experiment.num_gpus
-    yield "model", experiment.scenario, experiment.model
-    yield "gpus", experiment.num_gpus
-    yield "all"
-    yield "any"
+    yield "cell", experiment.scenario, experiment.model, experiment.trainer, experiment.num_gpus
+    yield "model", experiment.scenario, experiment.model, experiment.trainer
+    yield "gpus", experiment.trainer, experiment.num_gpus
+    yield "all", experiment.trainer
+    yield "any", experiment.trainer
 
 
 def _keys(run: Took) -> Iterator[Hashable]:
@@ -107,11 +110,11 @@ def _keys(run: Took) -> Iterator[Hashable]:
     """
     yield "experiment", run.experiment_id
     if run.to_its_end:
-        yield "cell", run.scenario, run.model, run.num_gpus
-        yield "model", run.scenario, run.model
-        yield "gpus", run.num_gpus
-        yield "all"
-    yield "any"
+        yield "cell", run.scenario, run.model, run.trainer, run.num_gpus
+        yield "model", run.scenario, run.model, run.trainer
+        yield "gpus", run.trainer, run.num_gpus
+        yield "all", run.trainer
+    yield "any", run.trainer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
