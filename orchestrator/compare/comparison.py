@@ -47,7 +47,8 @@ class Run:
     """One ok run. `numbers` maps metrics to values. `started_at` is in seconds since the epoch, or None if it is unknown.
 
     `ended_early` is true if `measure:` ended the run before its last planned step. `never_steady` is true if no steady state was
-    found in the run, so that it has no speed. `logged_losses` is a text in the format of `measure.losses`.
+    found in the run, so that it has no speed. `doubt` says how the run was disturbed, so that its speed is in doubt.
+    `logged_losses` is a text in the format of `measure.losses`.
     """
 
     repeat: int
@@ -55,6 +56,7 @@ class Run:
     started_at: float | None = None
     ended_early: bool = False
     never_steady: bool = False
+    doubt: str = ""
     logged_losses: str | None = None
 
 
@@ -132,8 +134,8 @@ class Row:
     None if a side has no number above 0. `needs` estimates how many more runs per side would settle an inconclusive row.
     `p_adjusted` is the p value after the correction over all rows of the metric. `paired` means that the sides took turns, and
     that a drift is removed from the ratio and its interval. `first_runs` says whether the first runs were cold and are left out
-    of all numbers of the row. `may_be_worse_by` is the slowdown that an inconclusive row should rule out, but does not. `why` is
-    a short reason.
+    of all numbers of the row. `may_be_worse_by` is the slowdown that an inconclusive row should rule out, but does not. `doubt`
+    says why a change does not count: most runs of a side were disturbed. `why` is a short reason.
     """
 
     label: str
@@ -148,6 +150,7 @@ class Row:
     highest: tuple[float, float] | None = None
     needs: int | None = None
     may_be_worse_by: float | None = None
+    doubt: str = ""
     why: str = ""
 
 

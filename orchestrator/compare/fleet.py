@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean, median_low
 
-from orchestrator.compare.comparison import FirstRuns, Fleet, Row, Run
+from orchestrator.compare.comparison import FirstRuns, Fleet, Row, Run, Verdict
 from orchestrator.compare.judging import by_test, measure
 from orchestrator.compare.rules import Rule
 from orchestrator.compare.sides.cold_runs import Sample
@@ -46,6 +46,8 @@ def _line(rule: Rule, ratios: Sequence[float], samples: Sequence[Sample], *, lev
     estimates = [by_rows, *(replace(estimate, shift=by_rows.shift) for estimate in rounds)]
     mean = max((estimate.ratio() for estimate in estimates), key=_width)
     verdict, _ = by_test(replace(rule, min_effect=rule.fleet_effect), mean, level=level, p=mean.p)
+    if 2 * sum(sample.disturbed[1] > 0 for sample in samples) > len(samples) and verdict is not Verdict.SAME:
+        verdict = Verdict.INCONCLUSIVE
     return Fleet(
         metric=rule.metric,
         verdict=verdict,

@@ -166,6 +166,12 @@ def row(sample: Sample, measured: Measured, *, rules: Rules, p_adjusted: float |
     verdict, why = _verdict(rule, measured, rules=rules, p_adjusted=p_adjusted)
     if sample.is_start_up and measured.ratio is not None and verdict in (Verdict.IMPROVED, Verdict.REGRESSED):
         verdict, why = Verdict.INCONCLUSIVE, "no steady state in the only run of a side"
+    doubt, more = sample.disturbed if verdict in (Verdict.IMPROVED, Verdict.REGRESSED) else ("", 0)
+    # The interval of a disturbed side rules nothing out.
+    may_be_worse = (
+        verdict is Verdict.REGRESSED if doubt else verdict is Verdict.INCONCLUSIVE and _may_be_worse(rule, measured)
+    )
+    verdict = Verdict.INCONCLUSIVE if doubt else verdict
     if rule.metric == STEPS_TO_TARGET and verdict is Verdict.IMPROVED:
         why = "fewer steps to the same loss; is it still the same training?"
     if measured.over is not None:
@@ -181,8 +187,9 @@ def row(sample: Sample, measured: Measured, *, rules: Rules, p_adjusted: float |
         paired=measured.in_turns,
         first_runs=sample.first_runs,
         highest=measured.highest,
-        needs=_needs(rule, measured) if verdict is Verdict.INCONCLUSIVE else None,
-        may_be_worse_by=rule.rule_out if verdict is Verdict.INCONCLUSIVE and _may_be_worse(rule, measured) else None,
+        needs=more or (_needs(rule, measured) if verdict is Verdict.INCONCLUSIVE else None),
+        may_be_worse_by=rule.rule_out if may_be_worse else None,
+        doubt=doubt,
         why=why,
     )
 

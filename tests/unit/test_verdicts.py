@@ -140,6 +140,42 @@ def test_the_speed_of_a_single_run_without_a_steady_state_is_not_claimed(unstead
         assert row.why == "no steady state in the only run of a side" and row.may_be_worse_by
 
 
+@pytest.mark.parametrize("side", ["base", "new"])
+@pytest.mark.parametrize("disturbed", range(6))
+def test_a_change_of_speed_does_not_count_if_most_runs_of_a_side_were_disturbed(side: str, disturbed: int) -> None:
+    """The report claims no speed of them. On a busy host, five runs one after the other are all slower."""
+    sides = {name: entry("a", {SPEED: NOISY, MEMORY: [1e9] * 5}) for name in ("base", "new")}
+    sides["new"] = entry("a", {SPEED: times(0.9), MEMORY: [2e9] * 5})
+    runs = tuple(replace(run, doubt="on a busy host" if run.repeat <= disturbed else "") for run in sides[side].runs)
+    sides[side] = replace(sides[side], runs=runs)
+    for base, new, better in ((sides["base"], sides["new"], False), (sides["new"], sides["base"], True)):
+        comparison = compared(paired(base, new))
+        rows = {row.metric: row for row in comparison.rows}
+        assert rows[MEMORY].verdict in (Verdict.REGRESSED, Verdict.IMPROVED), "memory does not suffer"
+        row = rows[SPEED]
+        if disturbed < 3:
+            assert row.verdict is (Verdict.IMPROVED if better else Verdict.REGRESSED) and not row.doubt
+        else:
+            where = "new" if (side == "base") == better else "base"
+            assert (row.verdict, row.doubt) == (Verdict.INCONCLUSIVE, f"most runs of {where} were on a busy host")
+            assert (row.needs, row.may_be_worse_by is None) == (2 * disturbed - 5, better)
+            assert f"needs about {row.needs} more per side" in wording.note(row) and "80%" not in wording.note(row)
+
+
+def test_over_all_experiments_a_change_does_not_count_if_most_of_them_were_disturbed() -> None:
+    pairs = []
+    for number in range(5):
+        base, new = entry(f"{number}", {SPEED: NOISY}), entry(f"{number}", {SPEED: times(0.9)})
+        runs = tuple(replace(run, doubt="on a busy host") for run in new.runs)
+        pairs.append((base, new, replace(new, runs=runs)))
+    for busy, verdict in ((2, Verdict.REGRESSED), (3, Verdict.INCONCLUSIVE)):
+        found = [
+            paired(base, disturbed if number < busy else new) for number, (base, new, disturbed) in enumerate(pairs)
+        ]
+        (line,) = compared(*found).fleet
+        assert line.verdict is verdict
+
+
 def _evenly_spread(count: int) -> tuple[float, ...]:
     """So many runs with 5 % between them, however many they are."""
     places = [2 * place / (count - 1) - 1 for place in range(count)]

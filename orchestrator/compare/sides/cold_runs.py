@@ -22,6 +22,7 @@ from orchestrator.compare.rules import HEADLINES, Rule
 from orchestrator.files.printable_text import counted
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import Direction, Judged
+from orchestrator.results.table.aggregate import STEPS_TO_TARGET
 
 # The level of the test over a campaign. A clean campaign is called cold in 0.5 % of the cases at most.
 IN_CAMPAIGN = 0.005
@@ -46,6 +47,20 @@ class Sample:
     first_runs: FirstRuns = FirstRuns.COUNTED
     never_steady: bool = False
     unlike: str = ""
+
+    @property
+    def disturbed(self) -> tuple[str, int]:
+        """Return why a change does not count, and how many more runs per side it needs; an empty text if it counts.
+
+        A speed is in doubt if most runs of a side were disturbed. Losses and memory do not suffer.
+        """
+        if self.rule.judged is not Judged.TEST or self.rule.metric == STEPS_TO_TARGET:
+            return "", 0
+        for side, runs in (("base", self.base), ("new", self.new)):
+            doubts = [run.doubt for run in runs if run.doubt]
+            if more := max(0, 2 * len(doubts) - len(runs)):
+                return f"most runs of {side} were {doubts[0]}", more
+        return "", 0
 
     @property
     def is_start_up(self) -> bool:

@@ -116,6 +116,7 @@ def _run(row: Row) -> Run:
         started_at=_time(row.outcome.get("started_at")),
         ended_early=isinstance(stopped, str) and stopped != "",
         never_steady=any(caveat.kind in _UNSTEADY for caveat in row.warnings),
+        doubt=next((_DOUBTS[caveat.kind] for caveat in row.warnings if caveat.kind in _DOUBTS), ""),
         logged_losses=logged if isinstance(logged, str) else None,
     )
 

@@ -136,7 +136,8 @@ def note(row: Row) -> str:
     """Return the remarks on a row: the number of runs, the reason, and how many more runs are needed."""
     runs = f"{row.ratio.n_base}+{row.ratio.n_new} runs" if row.ratio and row.ratio.interval else ""
     turns = " in turns" if runs and row.paired else ""
-    needs = f"needs about {row.needs} more per side (80% chance)" if row.needs else ""
+    chance = "" if row.doubt else " (80% chance)"
+    needs = f"needs about {row.needs} more per side{chance}" if row.needs else ""
     if row.verdict is Verdict.INCONCLUSIVE and row.needs is None:
         needs = "even 100 more per side would hardly settle it"
     return printable(", ".join(filter(None, (runs + turns, why(row), needs))))
@@ -152,7 +153,9 @@ _FIRST_RUNS = {
 def why(row: Row) -> str:
     """Return how the first runs were treated, the reason of the verdict, and by how much an inconclusive row may be worse."""
     worse = "" if row.may_be_worse_by is None else f"{row.may_be_worse_by * 100:.3g}% worse is not ruled out"
-    return ", ".join(filter(None, (_FIRST_RUNS[row.first_runs], _highest(row), row.why, _not_significant(row), worse)))
+    return ", ".join(
+        filter(None, (_FIRST_RUNS[row.first_runs], _highest(row), row.doubt, row.why, _not_significant(row), worse))
+    )
 
 
 def _highest(row: Row) -> str:
@@ -165,7 +168,7 @@ def _highest(row: Row) -> str:
 def _not_significant(row: Row) -> str:
     """Return why the row is inconclusive although its interval excludes a ratio of 1. It is empty for other rows."""
     ends = row.ratio.interval if row.ratio and row.verdict is Verdict.INCONCLUSIVE else None
-    if ends is None or ends.low <= 1 <= ends.high or row.why:
+    if ends is None or ends.low <= 1 <= ends.high or row.why or row.doubt:
         return ""
     return f"excludes 0%, but adjusted p {row.p_adjusted:.2g} is above the level"
 
