@@ -44,17 +44,35 @@ def causes(comparison: Comparison) -> dict[Cause, int]:
     A loss that rose counts as GUARD and as REGRESSED. An inconclusive row counts only if it may be worse by a share that matters.
     An experiment whose records cannot be read is not a failure. But it may be worse, so it is INCONCLUSIVE if it ran on base.
     """
-    verdicts = [row.verdict for row in comparison.rows]
-    moved = (Verdict.IMPROVED, Verdict.REGRESSED)
+    counts = {cause: len(rows) for cause, rows in _rows(comparison).items()} | _without_rows(comparison)
+    return counts | {Cause.INCONCLUSIVE: counts[Cause.INCONCLUSIVE] + sum(map(unknown_newly, comparison.pairs))}
+
+
+def experiments(comparison: Comparison) -> dict[Cause, int]:
+    """Return how many experiments have each cause: one counts once, even if several metrics show its slowdown.
+
+    FLEET counts metrics. Experiments whose records cannot be read are not among them.
+    """
+    of_rows = {cause: len({row.label for row in rows}) for cause, rows in _rows(comparison).items()}
+    return of_rows | _without_rows(comparison)
+
+
+def _without_rows(comparison: Comparison) -> dict[Cause, int]:
     return {
         Cause.FAILED: sum(map(failed_newly, comparison.pairs)),
-        Cause.REGRESSED: verdicts.count(Verdict.REGRESSED),
-        Cause.MISSING: verdicts.count(Verdict.MISSING),
         Cause.FLEET: sum(line.verdict is Verdict.REGRESSED for line in comparison.fleet),
-        Cause.GUARD: sum(row.verdict in moved and metric(row.metric).judged is Judged.GUARD for row in comparison.rows),
-        Cause.INCONCLUSIVE: sum(row.may_be_worse_by is not None for row in comparison.rows)
-        + sum(map(unknown_newly, comparison.pairs)),
-        Cause.NOT_COMPARABLE: verdicts.count(Verdict.NOT_COMPARABLE),
+    }
+
+
+def _rows(comparison: Comparison) -> dict[Cause, list[Row]]:
+    """Return the rows of each cause that a row can show."""
+    moved, rows = (Verdict.IMPROVED, Verdict.REGRESSED), comparison.rows
+    return {
+        Cause.REGRESSED: [row for row in rows if row.verdict is Verdict.REGRESSED],
+        Cause.MISSING: [row for row in rows if row.verdict is Verdict.MISSING],
+        Cause.GUARD: [row for row in rows if row.verdict in moved and metric(row.metric).judged is Judged.GUARD],
+        Cause.INCONCLUSIVE: [row for row in rows if row.may_be_worse_by is not None],
+        Cause.NOT_COMPARABLE: [row for row in rows if row.verdict is Verdict.NOT_COMPARABLE],
     }
 
 

@@ -245,7 +245,7 @@ def test_the_workflow_measures_anew_and_fails_a_slow_pull_request(both: tuple[Ni
     _, github = both
     ok = dict.fromkeys(("store as an artifact", "fetch the artifact", "comment"), 0)
     assert github.codes == {"one": 0, "two": 0, "three": 1, **ok}
-    assert "nothing worse" in github.comments["two"] and "worse: 1 regressed" in github.comments["three"]
+    assert "nothing worse" in github.comments["two"] and "worse: 1 experiment regressed" in github.comments["three"]
     assert (
         min(github.starts["three"]) > max(github.starts["two"]) > min(github.starts["two"]) > max(github.starts["one"])
     )

@@ -97,7 +97,7 @@ def test_a_little_less_in_every_row_is_seen_over_all(compare: Call, tmp_path: Pa
     (fleet,) = (line for line in document["fleet"] if line["metric"] == "train_tokens_per_second")
     assert (fleet["verdict"], fleet["pairs"]) == ("regressed", 85)
     assert fleet["ratio"]["interval"]["low"] < 0.979 < fleet["ratio"]["interval"]["high"]
-    assert code == 1 and "1 regressed over all experiments" in out
+    assert code == 1 and "1 metric regressed over all experiments" in out
     assert compare(A100, tmp_path / "new.csv", "--fail-on", "regressed,failed,missing")[0] == 0
 
 
@@ -159,7 +159,7 @@ def test_a_planted_slowdown_is_found_and_noise_is_not(compare: Call, tmp_path: P
         assert found[metric, "regressed"] >= 7, "3 % is found in 92 % of rows, and the others are called inconclusive"
         assert found[metric, "regressed"] + found[metric, "inconclusive"] == 10
     slower = {row["label"] for row in lines(tmp_path / "rows.csv") if row["verdict"] == "regressed"}
-    assert f"worse: {len(slower)} regressed, 2 regr" in out, "an experiment counts once"
+    assert f"worse: {len(slower)} experiments regressed, 2 metrics regressed" in out, "an experiment counts once"
     code, out, _ = compare(base, same, "--fail-on", "regressed,failed,missing,fleet")
     assert code == 0 and "regressed" not in out and "improved" not in out
 
@@ -244,7 +244,7 @@ def test_what_does_not_run_any_more_fails_the_build(compare: Call, tmp_path: Pat
     works = stored(tmp_path / "base", (BASE, [ended(BASE, 1, tokens_per_s=100.0)]))
     broken = stored(tmp_path / "new", (BASE, [failed(BASE, 1)]))
     code, out, _ = compare(works, broken)
-    assert code == 1 and "oom_cuda" in out and "1 newly failed" in out
+    assert code == 1 and "oom_cuda" in out and "1 experiment newly failed" in out
     assert compare(broken, works)[0] == 4
     assert compare(broken, broken)[0] == 4
 
@@ -261,14 +261,14 @@ def test_a_record_that_cannot_be_read_is_unknown_in_every_output(content: bytes,
     outputs = [tmp_path / f"c.{suffix}" for suffix in ("txt", "csv", "json", "md", "html", "svg")]
     words = [word for path in outputs for word in ("--output", path)]
     code, out, err = compare(tmp_path / "base", root, *words)
-    assert code == 3 and out.splitlines()[-1] == "inconclusive: 1 unknown (exit code 3)"
+    assert code == 3 and out.splitlines()[-1] == "inconclusive: 1 experiment unknown (exit code 3)"
     assert f"{record}: cannot be read as a record" in err
     for path in outputs:
         text = path.read_text()
         assert "unknown" in text.lower() and "newly failed" not in text, path
         assert path.suffix == ".svg" or "on the new side, its record cannot be read" in text, path
     code, out, _ = compare(tmp_path / "base", root, "--fail-on", "failed,regressed,missing")
-    assert code == 0 and "not counted: 1 unknown" in out
+    assert code == 0 and "not counted: 1 experiment unknown" in out
 
 
 def test_other_data_is_not_comparable_unless_it_is_to_be(compare: Call, tmp_path: Path) -> None:
@@ -308,9 +308,13 @@ def test_what_is_a_users_is_not_replaced(compare: Call, tmp_path: Path, name: st
 @pytest.mark.parametrize(
     ("fail_on", "code", "said"),
     [
-        ("none", 0, "nothing that counts is worse; not counted: 1 regressed, 1 with another loss (exit code 0)"),
-        ("guard", 1, "worse: 1 with another loss; not counted: 1 regressed (exit code 1)"),
-        ("regressed,guard", 1, "worse: 1 regressed, 1 with another loss (exit code 1)"),
+        (
+            "none",
+            0,
+            "nothing that counts is worse; not counted: 1 experiment regressed, 1 with another loss (exit code 0)",
+        ),
+        ("guard", 1, "worse: 1 experiment with another loss; not counted: 1 experiment regressed (exit code 1)"),
+        ("regressed,guard", 1, "worse: 1 experiment regressed, 1 with another loss (exit code 1)"),
     ],
 )
 def test_what_does_not_count_is_said_all_the_same(compare: Call, fail_on: str, code: int, said: str) -> None:
@@ -326,7 +330,7 @@ def test_a_speed_that_every_new_run_lost_is_missing(compare: Call, tmp_path: Pat
     new = [replace(ended(BASE, n, **both), started_at=1.8e9) for n in (1, 2, 3)]
     sides = stored(tmp_path / "base", (BASE, base)), stored(tmp_path / "new", (BASE, new))
     code, out, err = compare(*sides)
-    assert code == 1 and "worse: 1 missing" in out and "measured only on base" in out
+    assert code == 1 and "worse: 1 experiment with something missing" in out and "measured only on base" in out
     assert "device_peak_used_bytes: only base has it" in err and "tokens_per_s" not in err
     assert compare(*reversed(sides))[0] == 0, "that base lacks it is no fault of the new side"
 
@@ -347,7 +351,7 @@ def test_a_single_run_without_a_steady_state_asks_for_more_runs(compare: Call, t
 def test_stdout_has_the_form_alone(compare: Call, tmp_path: Path, form: str) -> None:
     folder = COMPAT / "compare" / "perturbed"
     code, out, err = compare(folder / "reference.csv", folder / "benchmarks.csv", "--format", form)
-    assert code == 1 and err == "worse: 1 regressed, 1 with another loss (exit code 1)\n"
+    assert code == 1 and err == "worse: 1 experiment regressed, 1 with another loss (exit code 1)\n"
     assert out.startswith({"json": "{", "csv": "framework_config,", "markdown": "<!--"}[form])
     if form == "json":
         assert as_json.parse(json.loads(out)).rows

@@ -111,7 +111,8 @@ def test_the_verdict_is_that_of_the_gate_and_of_its_causes() -> None:
     assert "(exit code 1)" in page(everything())
     lenient = page(everything(), fail_on=[Cause.INCONCLUSIVE])
     assert (
-        "inconclusive: 1 may be much worse; `tunebench rerun` makes more runs; not counted: 1 newly failed, " in lenient
+        "inconclusive: 1 experiment may be much worse; for more runs: `tunebench rerun --from FILE.json`, with the file of "
+        "`compare --output FILE.json`; not counted: 1 experiment newly failed, " in lenient
     )
     assert "(exit code 3)" in lenient
     assert '<p class="conclusion warning">' in lenient

@@ -695,6 +695,19 @@ def test_fail_on_says_what_counts() -> None:
             gate.parse_causes(words)
 
 
+def test_the_last_line_counts_an_experiment_once_for_each_cause() -> None:
+    """It counted some causes by rows and others by experiments: `2 may be much worse` was below five such rows."""
+    wide = tuple(1000 * math.exp(9 * math.log(value / 1000)) for value in NOISY)
+    unsure = entry("a", {SPEED: wide, STEP: wide}), entry("a", {SPEED: times(0.96, wide), STEP: times(1.04, wide)})
+    gone = entry("b", {SPEED: NOISY, STEP: NOISY, LOSS: [1.0]}), entry("b", {LOSS: [1.0]})
+    comparison = compared(paired(*unsure), paired(*gone))
+    assert (gate.causes(comparison)[Cause.MISSING], gate.causes(comparison)[Cause.INCONCLUSIVE]) == (2, 2)
+    said = wording.conclusion(comparison, gate.DEFAULT)
+    assert said == "worse: 1 experiment with something missing, 1 may be much worse (exit code 1)"
+    (more,) = wording.conclusion(comparison, [Cause.INCONCLUSIVE]).split(";")[1:2]
+    assert more == " for more runs: `tunebench rerun --from FILE.json`, with the file of `compare --output FILE.json`"
+
+
 @pytest.mark.parametrize(
     ("metric", "factor", "noise", "code"),
     [

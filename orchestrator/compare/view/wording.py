@@ -253,7 +253,7 @@ _OUTCOMES = {0: "nothing worse", 1: "worse", 3: "inconclusive", 4: "nothing comp
 _CAUSES = {
     Cause.REGRESSED: "regressed",
     Cause.FAILED: "newly failed",
-    Cause.MISSING: "missing",
+    Cause.MISSING: "with something missing",
     Cause.FLEET: "regressed over all experiments",
     Cause.GUARD: "with another loss",
     Cause.INCONCLUSIVE: "may be much worse",
@@ -261,39 +261,37 @@ _CAUSES = {
 }
 
 
+_MORE_RUNS = "; for more runs: `tunebench rerun --from FILE.json`, with the file of `compare --output FILE.json`"
 _UNTESTED = "each row is untested, and --all shows the reasons"
 _SAME_RUNS = "both sides have the same runs; run the new side with another --results folder, or with --move-aside"
 
 
 def conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> str:
     """Return the meaning of the exit code as a sentence. The sentence also names the causes that `--fail-on` leaves out."""
-    code, found = gate.exit_code(comparison, fail_on=fail_on), _found(comparison)
-    counting = [found[cause] for cause in fail_on if cause in found and (code != 3 or cause is Cause.INCONCLUSIVE)]
+    code = gate.exit_code(comparison, fail_on=fail_on)
+    counting = _listed(comparison, [cause for cause in fail_on if code != 3 or cause is Cause.INCONCLUSIVE])
     untested = any(row.verdict is Verdict.UNTESTED for row in comparison.rows)
     nothing = _SAME_RUNS if comparison.same_runs else _UNTESTED if untested else ""
-    why = ", ".join(counting) if code in (1, 3) else nothing if code == 4 else ""
-    left = ", ".join(found[cause] for cause in DEFAULT if cause in found and cause not in fail_on)
+    why = counting if code in (1, 3) else nothing if code == 4 else ""
+    left = _listed(comparison, [cause for cause in DEFAULT if cause not in fail_on])
     outcome = "nothing that counts is worse" if code == 0 and left else _OUTCOMES[code]
     if code == 3 and any(row.may_be_worse_by is not None for row in comparison.rows):
-        why += "; `tunebench rerun` makes more runs"
+        why += _MORE_RUNS
     elif code == 0 and not left:
         outcome += _on_open_rows(comparison)
     return f"{outcome}{f': {why}' if why else ''}{f'; not counted: {left}' if left else ''} (exit code {code})"
 
 
-def _found(comparison: Comparison) -> dict[Cause, str]:
-    """Return a text such as `2 regressed` for each cause that occurs.
-
-    An experiment counts once, even if several metrics show its slowdown. Experiments without readable records are named apart.
-    """
-    regressed = {row.label for row in comparison.rows if row.verdict is Verdict.REGRESSED}
-    open_ones = {row.label for row in comparison.rows if row.may_be_worse_by is not None}
-    counts = gate.causes(comparison) | {Cause.REGRESSED: len(regressed), Cause.INCONCLUSIVE: len(open_ones)}
-    found = {cause: f"{count} {_CAUSES[cause]}" for cause, count in counts.items() if count}
-    if unknown := sum(map(unknown_newly, comparison.pairs)):
-        others = [found[Cause.INCONCLUSIVE]] if open_ones else []
-        found[Cause.INCONCLUSIVE] = ", ".join([*others, f"{unknown} unknown"])
-    return found
+def _listed(comparison: Comparison, causes: Sequence[Cause]) -> str:
+    """Return how many experiments have each of these causes: `1 experiment regressed, 2 may be much worse`."""
+    counts = gate.experiments(comparison)
+    found = [("metric" if cause is Cause.FLEET else "experiment", counts[cause], _CAUSES[cause]) for cause in causes]
+    unknown = sum(map(unknown_newly, comparison.pairs)) if Cause.INCONCLUSIVE in causes else 0
+    texts, before = list[str](), ""
+    for noun, count, text in (one for one in [*found, ("experiment", unknown, "unknown")] if one[1]):
+        shown = number_of(count, noun) if noun != before else str(count)
+        texts, before = [*texts, f"{shown} {text}"], noun
+    return ", ".join(texts)
 
 
 def _on_open_rows(comparison: Comparison) -> str:
