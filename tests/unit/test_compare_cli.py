@@ -323,6 +323,29 @@ def test_what_does_not_count_is_said_all_the_same(compare: Call, fail_on: str, c
     assert found == code and out.endswith(f"\n{said}\n")
 
 
+def test_scenarios_that_differ_in_their_name_only_are_told_how_to_be_paired(compare: Call, tmp_path: Path) -> None:
+    """It said `missing`, `new` and `nothing comparable`, and no option."""
+
+    def side(scenario: str, batches: Sequence[str]) -> Path:
+        alike = [replace(BASE, scenario=scenario, arguments={**BASE.arguments, "max_steps": n}) for n in batches]
+        cells = [replace(one, id=f"{scenario}-{n}-000000000000") for one, n in zip(alike, batches, strict=True)]
+        return stored(
+            tmp_path / scenario, *((one, [ended(one, n, tokens_per_s=9.0 + n) for n in (1, 2, 3)]) for one in cells)
+        )
+
+    sides = side("old", "123"), side("new", "245")
+    code, _, err = compare(*sides)
+    (said,) = [line for line in err.splitlines() if "--by" in line]
+    assert (
+        code == 4 and "1 experiment on base differs from one on the new side only in the name of the scenario" in said
+    )
+    code, out, err = compare(*sides, "--by", said.rpartition(" ")[2])
+    assert (
+        code == 1 and "1 experiment on both sides, 2 only on base, 2 only on the new side" in out and "--by" not in err
+    )
+    assert "--by" not in compare(side("other", "67"), sides[1])[2], "these differ in another setting, too"
+
+
 def test_a_speed_that_every_new_run_lost_is_missing(compare: Call, tmp_path: Path) -> None:
     """As where no run reaches a steady state any more: the Trainer's speed in its place would hide it."""
     both = {"train_tokens_per_second": 900.0, "train_loss": 2.0}

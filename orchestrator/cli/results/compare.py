@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -130,6 +130,8 @@ def compare(options: CompareOptions) -> None:
     causes = gate.parse_causes(words(options.fail_on)) if options.fail_on else gate.DEFAULT
     base, new = _sides(options.sides or [], options.aa, by=words(options.by))
     pairs = pairing.pair(base, new, by=words(options.by), ignore=words(options.ignore))
+    unpaired = () if options.by else pairing.on_other_scenarios(pairs)
+    base = replace(base, warnings=(*base.warnings, *unpaired))
     comparison = verdicts.compare(base, new, pairs=pairs, rules=judged_by)
     tell_warnings(comparison.warnings)
     for path in outputs:

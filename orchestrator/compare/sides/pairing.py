@@ -18,6 +18,7 @@ from statistics import fmean
 from orchestrator.compare.comparison import Difference, Entry, Pair, Run, Side
 from orchestrator.compare.sides import environment, keys
 from orchestrator.errors import SelectionError, suggestion
+from orchestrator.files.printable_text import counted
 from orchestrator.records.experiment import OF_BENCHMARK
 
 # With this word in `ignore`, no difference of environment forbids a comparison.
@@ -134,6 +135,28 @@ def _pair(match: Match, ignore: Sequence[str]) -> Pair:
         arguments=_arguments(base, new),
         disqualifying=() if ALL in ignore else tuple(name for name in forbidding if name not in ignore),
     )
+
+
+def on_other_scenarios(pairs: Iterable[Pair]) -> list[str]:
+    """Return a sentence if experiments on only one side differ from those of the other side only in the scenario's name."""
+    single = [pair for pair in pairs if pair.base is None or pair.new is None]
+    base, new = ([entry for entry in side if entry] for side in ([p.base for p in single], [p.new for p in single]))
+    known = {*map(_settings, new)}
+    alike = sum(_settings(entry) in known for entry in base)
+    names = [name for name in keys.core([base, new]) if name != keys.SCENARIO] if alike else []
+    if not names:
+        return []
+    text = "differs from one on the new side" if alike == 1 else "differ from some on the new side"
+    return [
+        f"{counted(alike, 'experiment')} on base {text} only in the name of the scenario; "
+        f"to pair them, write --by {','.join(names)}"
+    ]
+
+
+def _settings(entry: Entry) -> frozenset[tuple[str, str | float]]:
+    """Return the settings that identify an experiment, without its scenario."""
+    cells = ((name, keys.canonical(value)) for name, value in keys.distinctive(entry).items())
+    return frozenset((name, value) for name, value in cells if name != keys.SCENARIO and value is not None)
 
 
 def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
