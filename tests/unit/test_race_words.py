@@ -24,9 +24,11 @@ from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place, fewest_runs, groups, most_runs, orders, places
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.status.view import headline
+from orchestrator.cli.campaigns.races import Races
 from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.race import NoSpeed, race
-from orchestrator.records import DataSpec, Device, Experiment, Framework
+from orchestrator.plan.expand.plan import Plan
+from orchestrator.records import Caveat, CaveatKind, DataSpec, Device, Experiment, Framework
 from orchestrator.report.page import report_page
 from orchestrator.results.folder import RACE_FILE
 from orchestrator.results.store import Store
@@ -71,6 +73,29 @@ def test_a_race_with_mostly_runs_in_doubt_has_a_leader_only() -> None:
     assert "a leads; kind b, the next, is" in winners.answer(most, Names([most]), Aim())
     (text,) = winners.remarks(most, Names([most]), Aim())
     assert text.endswith("did not count; repeat the race in a new folder on a quieter machine.")
+
+
+@pytest.mark.parametrize("doubts", [1, 3])
+def test_if_most_runs_were_in_doubt_the_winner_only_leads_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], doubts: int
+) -> None:
+    """The terminal and the page had the report's `is fastest`, because it names the same experiment."""
+    doubt = (Caveat(kind=CaveatKind.BUSY_HOST, detail="busy"),)
+    kinds = [replace(A, id=f"s-{kind}-000000000000", arguments={"kind": kind}) for kind in "abcde"]
+    cells = []
+    for at, one in enumerate(kinds):
+        records = [ended(one, repeat, tokens_per_s=100.0 - 20 * at + repeat / 10) for repeat in (1, 2, 3)]
+        cells.append((one, [replace(record, warnings=doubt if at >= 5 - doubts else ()) for record in records]))
+    store = Store.resume(stored(tmp_path / "r", *cells))
+    planned = Plan(experiments=tuple(kinds), collapsed=(), notes=())
+    is_won, best = Races(aim=Aim()).show(planned, store)
+    as_json.keep([*places(kinds, store)], store, Aim())
+    page = report_page(with_baseline(load([store.root])), roots=[store.root], highlights=())
+    assert is_won and best == [line for line in capsys.readouterr().out.splitlines() if line in best]
+    assert ("kind a is fastest" in best[0], "kind a leads" in best[0]) == (
+        (True, False) if doubts == 1 else (False, True)
+    )
+    assert ("<strong>The race</strong>" in page) is (doubts == 3)
 
 
 @pytest.mark.parametrize("known", [[], [4.6]])

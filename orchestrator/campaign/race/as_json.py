@@ -1,13 +1,13 @@
 """The races as `race.json` in the results folder. The report draws them.
 
-    {"tool", "races": [{"name", "objective", "limits": {"memory_bytes", "loss"}, "is_over", "answer", "winner", "words",
-      "experiments": [
+    {"tool", "races": [{"name", "objective", "limits": {"memory_bytes", "loss"}, "is_over", "answer", "winner",
+      "is_doubtful", "words", "experiments": [
         {"id", "name", "runs", "is_due", "speed", "low", "high", "is_dropped", "is_over_limit", "became"}]}]}
 
 `speed` is the estimated speed relative to the leader's, with the ends of its interval; null without a speed. With the objective
 `cost` or `energy`, it is the number of tokens for the same money or energy. A limit that is not set is null. `loss` is a share of
 the lowest loss. `answer`, `words` and `became` are what the terminal shows. `winner` is an id. The answer is null until the race is
-over, and the winner is null without one.
+over, and the winner is null without one. A race is doubtful if more than half of its runs were in doubt.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def _race(place: Place, names: Names, aim: Aim) -> dict[str, Any]:
         "answer": None
         if place.state.due
         else " ".join((winners.answer(place, names, aim), *winners.remarks(place, names, aim))),
-        "winner": None if place.state.due else place.winner,
+        "winner": place.winner,
+        "is_doubtful": place.is_doubtful,
         "words": in_words(place),
         "experiments": [_experiment(place, name, names) for name in in_order(place.state)],
     }

@@ -89,7 +89,8 @@ class Races:
         """Return two values: the answers of the races that are over, and what the report says where it names no such winner.
 
         Where the report names the same experiment as fastest, its own answer counts: it has all runs of the winner, and the race
-        estimates the winner before its last repeats. The report does not know limits, and has no answer for energy.
+        estimates the winner before its last repeats. The report does not know limits, and has no answer for energy. It knows
+        nothing of the doubts about most runs either, with which the winner only leads.
         """
         from orchestrator.campaign.race import winners
 
@@ -102,7 +103,7 @@ class Races:
             of_report = next((one for one in reported if ids & one.ids), None)
             is_clear = len(place.state.racing) == 1
             agrees = of_report and place.winner in of_report.best and (len(of_report.best) == 1 or not is_clear)
-            if of_report and agrees and self.aim.objective is Objective.SPEED:
+            if of_report and agrees and self.aim.objective is Objective.SPEED and not place.is_doubtful:
                 best.append(of_report.sentence)
                 continue
             best.append(winners.answer(place, names, self.aim))

@@ -92,12 +92,13 @@ def _races(roots: Sequence[Path], found: Sequence[Answer]) -> Iterator[str]:
     """Yield the answers of races (`tunebench tune`), and how many runs they had. Without a winner, the answer says why.
 
     A race knows limits and other objectives, and leaves out single runs in doubt. An answer is left out if the page's own answer
-    names the same fastest experiment.
+    names the same fastest experiment, unless most runs were in doubt, so that the winner only leads.
     """
     fastest = {name for answer in found if len(answer.best) == 1 for name in answer.best}
     for race in (race for root in roots for race in folder.races(root) if race.get("is_over") is True):
         winner, text, runs = race.get("winner"), race.get("answer"), folder.runs_of_race(race)
-        is_said = race.get("objective") == SPEEDS_OF_RACES and str(winner) in fastest
+        is_clear = race.get("objective") == SPEEDS_OF_RACES and race.get("is_doubtful") is not True
+        is_said = is_clear and str(winner) in fastest
         if (winner is None or isinstance(winner, str)) and isinstance(text, str) and len(runs) > 1 and not is_said:
             yield one_line(f"after {counted(sum(runs.values()), 'run')}: {text}", width=800)
 
