@@ -6,10 +6,15 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from orchestrator.compare.bisect.chosen import Chosen
+from orchestrator.compare.bisect.commits import Commits
 from orchestrator.compare.bisect.repository import Repository
+from orchestrator.errors import LaunchError
 from orchestrator.files import mounts
 from orchestrator.files.mounts import mounted_in
 from orchestrator.records import RunFolder
@@ -67,20 +72,32 @@ def test_an_output_with_a_mount_is_kept_and_said(listed: Path, tmp_path: Path, n
     assert (folder.path / name / "store" / "model.bin").read_text() == "precious"
 
 
-def test_a_worktree_with_a_mount_stays(listed: Path, tmp_path: Path) -> None:
-    repository, worktree = Repository(root=tmp_path / "repository"), tmp_path / "worktree"
+def test_a_worktree_with_a_mount_stays_and_is_named(listed: Path, tmp_path: Path) -> None:
+    repository, said = Repository(root=tmp_path / "repository"), list[str]()
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repository.root))
     repository.root.mkdir()
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    commits = Commits(
+        repository=repository,
+        candidates=repository.between("HEAD", "HEAD"),
+        chosen=cast(Chosen, SimpleNamespace(say=said.append)),
+        file=Path("scenarios.yaml"),
+        worktrees=tmp_path / "worktrees",
+    )
+    worktree = commits.worktrees / commits.candidates[0].key
     repository.add_worktree(worktree, "HEAD")
     (worktree / "store").mkdir()
     listed.write_text(line(worktree / "store"))
-    repository.remove_worktree(worktree)
-    assert (worktree / "store").is_dir()
+    kept = f"{worktree} is kept, because a file system is mounted at {worktree / 'store'}; unmount it, then remove the folder"
+    commits.release(0)
+    commits.close()
+    assert (worktree / "store").is_dir() and said == [kept]
+    with pytest.raises(LaunchError, match="is kept, because a file system is mounted"):
+        repository.add_worktree(worktree, "HEAD")
     listed.write_text("")
-    repository.remove_worktree(worktree)
-    assert not worktree.exists()
+    commits.close()
+    assert not worktree.exists() and said == [kept]
 
 
 def test_a_mount_next_to_an_output_keeps_nothing(listed: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ the scenario file names are exceptions: they come from the user's working tree, 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,7 +56,8 @@ class Commits:
 
     def release(self, place: int) -> None:
         if self._worktree(place).exists():
-            self.repository.remove_worktree(self._worktree(place))
+            with suppress(LaunchError):  # `close` says what stays
+                self.repository.remove_worktree(self._worktree(place))
 
     def searched(self) -> dict[str, str]:
         """Return what a bisection of these commits searches. The content of the user's files does not count: it may change."""
@@ -64,14 +66,17 @@ class Commits:
         return {"repository": root, "good": good, "bad": bad, "experiment": self.chosen.identity}
 
     def close(self, *, keep: Collection[int] = ()) -> None:
-        """Remove all worktrees of this bisection, also those that an interrupted call left behind.
+        """Remove all worktrees of this bisection, also those that an interrupted call left behind. Say which of them stay.
 
         A killed call may leave a run that goes on. Its worktree stays if its place is in `keep`.
         """
         keys = {one.key for place, one in enumerate(self.candidates) if place not in keep}
         for folder in self.worktrees.iterdir() if self.worktrees.is_dir() else ():
             if folder.name in keys:
-                self.repository.remove_worktree(folder)
+                try:
+                    self.repository.remove_worktree(folder)
+                except LaunchError as error:
+                    self.chosen.say(str(error))
         if self.worktrees.is_dir() and not any(self.worktrees.iterdir()):
             self.worktrees.rmdir()
 

@@ -73,13 +73,19 @@ class Repository:
         _git(self.root, "worktree", "add", "--force", "--detach", str(folder), commit, timeout_s=_CHECK_OUT_S)
 
     def remove_worktree(self, folder: Path) -> None:
-        """Remove a worktree, also one that an interrupted call left incomplete. It stays if a file system is mounted in it."""
-        if mounted_in(folder):
-            return
+        """Remove a worktree, also one that an interrupted call left incomplete.
+
+        Raise LaunchError if it stays, such as one with a file system that is mounted in it.
+        """
+        if mounted := mounted_in(folder):
+            why = f"a file system is mounted at {mounted[0]}; unmount it, then remove the folder"
+            raise LaunchError(f"{folder} is kept, because {why}")
         try:
             _git(self.root, "worktree", "remove", "--force", "--force", str(folder))
         except LaunchError:  # git does not know the folder
             shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            raise LaunchError(f"{folder} is kept, because some of its files cannot be removed; remove the folder")
 
 
 def _candidate(line: str) -> Candidate:
