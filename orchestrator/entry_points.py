@@ -81,7 +81,7 @@ def _installed(group: str, kind: type, ours: Iterable[str]) -> tuple[Mapping[str
             continue
         if not isinstance(plug, kind):
             problems.append(
-                f"The {noun} '{point.name}' ({point.value}) is not a {kind.__name__}: see docs/add-a-plug.md."
+                f"The {noun} '{point.name}' ({point.value}) does not implement {kind.__name__}: see docs/add-a-plug.md."
             )
             continue
         try:

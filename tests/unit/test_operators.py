@@ -136,7 +136,7 @@ def later(x, weight):
         ("complex", "has the type torch.complex64, and that of the plain function has floating-point numbers."),
         ("nowhere", "is on the device meta, and that of the plain function is on cpu."),
         ("two", "it returns 2 tensors and gradients; the plain function has 1."),
-        ("later", "it returns a Later; return a torch.Tensor, whose numbers are there."),
+        ("later", "it returns a tensor of the class Later; return a torch.Tensor, whose numbers are there."),
     ],
 )
 def test_a_result_of_another_kind_is_no_result(
@@ -158,7 +158,7 @@ def test_large_results_have_no_error_but_are_tensors_too(monkeypatch: pytest.Mon
     tensors = {"x": torch.ones(3)}
     plain = accuracy.error(lambda x: x + 1, lambda x: x + 1, tensors, with_gradients=False)
     assert plain.keys() == {"error_missing"}
-    with pytest.raises(accuracy.WrongResult, match="it returns a Own; return"):
+    with pytest.raises(accuracy.WrongResult, match="it returns a tensor of the class Own; return"):
         accuracy.error(lambda x: x.as_subclass(Own), lambda x: x, tensors, with_gradients=False)
 
 

@@ -101,7 +101,10 @@ def test_one_that_is_broken_stops_nothing_and_is_named(kind: str) -> None:
         *said.partition("Allowed: ")[2].replace(".", ",").split(", ")
     }
     assert f"The {singular} 'broken' (plug_of_a_test:missing) could not be loaded: AttributeError" in said
-    assert f"The {singular} 'odd' (plug_of_a_test:odd) is not a {singular.title()}: see docs/add-a-plug.md." in said
+    assert (
+        f"The {singular} 'odd' (plug_of_a_test:odd) does not implement {singular.title()}: see docs/add-a-plug.md."
+        in said
+    )
     assert f"The installed {singular} '{OURS[kind]}'" in said and f"has the name of a built-in {singular}" in said
 
 

@@ -57,7 +57,9 @@ def _everything(function: Call, tensors: Tensors, *, with_gradients: bool) -> Li
 def _refuse_own_classes(found: Sequence[torch.Tensor]) -> None:
     for tensor in found:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-            raise WrongResult(f"it returns a {type(tensor).__name__}; return a torch.Tensor, whose numbers are there.")
+            raise WrongResult(
+                f"it returns a tensor of the class {type(tensor).__name__}; return a torch.Tensor, whose numbers are there."
+            )
 
 
 def _why_wrong(own: torch.Tensor, plain: torch.Tensor) -> Optional[str]:
