@@ -169,7 +169,7 @@ def _column(frame: pd.DataFrame, name: str, unclaimed: Collection[int]) -> dict[
         texts = [DASH if number is None else forms.text(number, form) for number in numbers]
         if name in _SHADED:
             head["shades"] = _shades(numbers, known.direction, unclaimed if name == _SPEEDUP else ())
-        if f"{name}_low" in OVER_REPEATS.intersection(frame):
+        if (low := f"{name}_low") in OVER_REPEATS and low in frame:
             head["after"] = [*map(_interval, *(column(frame, f"{name}{end}") for end in ("", "_low", "_high")))]
         return head | {"raw": [_number(number) for number in numbers], "shown": texts}
     return head | in_words(None if value is None else shown_word(name, value) for value in values)
