@@ -24,7 +24,7 @@ from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import METRICS, Metric
 from orchestrator.records import Caveat, CaveatKind, Device
 from orchestrator.report.highlights import Highlight, HighlightKind, highlights
-from orchestrator.report.page import chooser, folders, report_page, runs, shell, table_data, texts
+from orchestrator.report.page import chooser, folders, overview, report_page, runs, shell, table_data, texts
 from orchestrator.report.page.charts import bars, chart_data, colours, parts, waterfall
 from orchestrator.report.page.charts.chart import Absent, Chart, in_stretches
 from orchestrator.report.page.charts.chart_data import Cell
@@ -521,6 +521,15 @@ def test_what_was_run_and_where_is_said(page: str) -> None:
     cards, software = ("H100 80GB HBM3", "79.65 GiB each", "580.159.04"), ("torch 2.13.0", "853061b7eb16")
     for said in ("24", *cards, *software, "node-1", "GPU-hours"):
         assert said in text, said
+
+
+def test_the_page_says_how_the_runs_started_if_some_were_warm(table: ResultsTable) -> None:
+    starts = ["warm", "cold", None]
+    runs = table.runs.assign(provenance_start=[starts[at % 3] for at in range(len(table.runs))])
+    for one, said in ((runs, True), (runs.replace({"provenance_start": "warm"}, "cold"), False)):
+        where = dict(overview.of(replace(table, runs=one), [], gpu_bytes=[]).where)
+        counts = [list(one["provenance_start"]).count(how) for how in ("warm", "cold")]
+        assert where.get("Start of the runs") == ("{} warm, {} cold".format(*counts) if said else None)
 
 
 def test_each_row_has_its_runs_command_logs_and_files(page: str, table: ResultsTable) -> None:

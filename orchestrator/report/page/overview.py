@@ -13,6 +13,7 @@ from orchestrator.files.printable_text import counted, rounded
 from orchestrator.files.redaction import redact, redact_words
 from orchestrator.measure.metrics import Show, show
 from orchestrator.measure.metrics import shown as forms
+from orchestrator.records import Start
 from orchestrator.report.page.texts import one_line
 from orchestrator.results.table.column_choice import column
 from orchestrator.results.table.rows import PACKAGES, Value
@@ -154,6 +155,9 @@ def _where(runs: pd.DataFrame, gpu_bytes: Sequence[float]) -> Iterator[tuple[str
     versions = {package: _distinct(column(runs, f"provenance_{package}")) for package in PACKAGES}
     if any(versions.values()):
         yield "Packages", ", ".join(f"{package} {words}" for package, words in versions.items() if words)
+    starts = Counter(column(runs, "provenance_start"))
+    if starts[Start.WARM]:
+        yield "Start of the runs", ", ".join(f"{count} {how.value}" for how in Start if (count := starts[how]))
     commits, dirty = column(runs, "provenance_git_commit"), column(runs, "provenance_git_dirty")
     states = dict.fromkeys(
         one_line(str(commit)[:12]) + (" with uncommitted changes" if changed else "")
