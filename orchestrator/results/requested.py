@@ -104,6 +104,19 @@ def current(root: Path) -> frozenset[str] | None:
     return frozenset(name for _, entry in entries for ids in entry["scenarios"].values() for name in ids)
 
 
+def of(root: Path, experiment_id: str) -> tuple[str, Mapping[str, Any]] | None:
+    """Return the scenario file and the choices of a call that requests an experiment. Return None if the folder has none."""
+    for _, entry in _entries(root / FOLDER):
+        if any(experiment_id in ids for ids in entry["scenarios"].values()):
+            try:
+                choices = json.loads(entry["choices"])
+            except (ValueError, RecursionError):  # as above
+                continue
+            if isinstance(choices, dict):
+                return entry["file"], choices
+    return None
+
+
 def _write(path: Path, entry: Mapping[str, Any]) -> None:
     text = json.dumps(entry, indent=2) + "\n"
     try:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from campaigns import Campaign, tunebench
 from factories.cases import text
 
 from orchestrator.report.profile.trace import read
+from orchestrator.results.store import Store
 
 pytest.importorskip("torch")
 
@@ -57,3 +62,26 @@ def test_the_command_finds_the_trace(profiled: Campaign) -> None:
         "short: no run here has a trace; write `monitors: [torch_profiler]` into the scenario of a training"
         in refused.err
     )
+
+
+def test_the_command_that_is_named_profiles_this_experiment(tmp_path: Path) -> None:
+    """The error only said to edit the scenario."""
+    content = text("scenarios/profiled.yaml").replace(
+        "monitors: [torch_profiler]", "framework_config: [null, eager-attention]"
+    )
+    (tmp_path / "scenarios.yaml").write_text(content)
+    changes = ("--set", "arguments.learning_rate=1e-4", "--set", "env.A=b c")
+    tunebench(tmp_path, "run", "scenarios.yaml", "--scenario", "short", "--axis", "seed=1,2", *changes, "--warm")
+    store = Store(tmp_path / "results")
+    every = map(store.experiment, store.ids())
+    (one,) = (one for one in every if one.framework and one.arguments["seed"] == "1")
+    named = tunebench(tmp_path, "profile", one.id)
+    makes, shows = named.err.partition("; this makes and shows one: ")[2].split(" && ")
+    made = tunebench(tmp_path, *shlex.split(makes)[1:], "--set", "arguments.max_steps=12")
+    assert (named.code, made.code) == (2, 0), made.said
+    shown = tunebench(tmp_path, *shlex.split(shows)[1:])
+    assert shown.code == 0 and "3 steps of " in shown.out
+    (trace,) = (tmp_path / "results-profiled").glob("experiments/*/runs/*/profile/*")
+    of_trace = Store(tmp_path / "results-profiled").experiment(trace.parents[3].name)
+    longer = replace(one, arguments={**one.arguments, "max_steps": "12"})
+    assert replace(of_trace, id=one.id, monitors=()) == longer, "only the monitor differs"

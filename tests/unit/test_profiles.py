@@ -16,10 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.files.redaction import MASK
+from orchestrator.records import Framework
 from orchestrator.report.profile.difference import changes, short_name
 from orchestrator.report.profile.places import profiled, trace_of
 from orchestrator.report.profile.trace import Operation, Profile, read
 from orchestrator.report.profile.view import verdict
+from orchestrator.results import requested
 
 Event = dict[str, Any]
 Call = Callable[..., tuple[int, str, str]]
@@ -313,6 +316,35 @@ def test_a_folder_without_traces_is_said_before_a_word_that_means_several(tmp_pa
     with pytest.raises(OrchestratorError, match="2 experiments contain 'cell'; name one of"):
         trace_of("cell", results=root, rank=0)
     assert trace_of("cell-a", results=root, rank=0).is_relative_to(root / "experiments" / "cell-a")
+
+
+@pytest.mark.parametrize("why", ["", "secret", "monitor", "trainer", "damaged"])
+def test_the_command_that_makes_a_profile_is_named_if_it_is_known(tmp_path: Path, why: str) -> None:
+    arguments = {**BASE.arguments, "seed": "7"}
+    one = replace(BASE, arguments=arguments, monitors=("torch_profiler",) if why == "monitor" else ())
+    one = replace(one, trainer="operators" if why == "trainer" else one.trainer)
+    other = replace(one, id="full-other", num_gpus=2, framework=Framework(name="fsdp", digest="0"))
+    root = stored(tmp_path / "results", (one, []), (other, []))
+    file, settings = (
+        tmp_path / "my scenarios.yaml",
+        {"repeats": {"min": 3}, "env": {"A": MASK if why == "secret" else "b"}},
+    )
+    choices = {"overrides": {"seed": 7}, "settings": settings}
+    requested.note(root, file=file, choices=choices, names=[one.scenario], experiments=[one, other])
+    if why == "damaged":
+        (entry,) = (root / "asked").iterdir()
+        entry.write_text(json.dumps(json.loads(entry.read_text()) | {"choices": "[" * 9}))
+    with pytest.raises(OrchestratorError) as raised:
+        trace_of(one.id, results=root, rank=0)
+    said = str(raised.value).partition("has a trace; ")[2]
+    if why:
+        assert said.startswith("write `monitors: [torch_profiler]` into the scenario")
+        return
+    assert said == (
+        f"this makes and shows one: tunebench run '{file}' --scenario full --set arguments.seed=7 "
+        f"--set env.A=b --framework none --num-gpus 1 --set 'monitors=[torch_profiler]' --repeats 1 --results {root}-profiled "
+        f"&& tunebench profile {root}-profiled"
+    )
 
 
 def test_the_folder_beside_the_results_is_named_if_it_has_the_traces(tmp_path: Path) -> None:

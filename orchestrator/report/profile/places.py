@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from orchestrator.errors import ResultsError, SelectionError
+from orchestrator.files.printable_text import shell_word
 from orchestrator.files.reading import resolved
 from orchestrator.records import Experiment, Job, RunRecord, Status
 from orchestrator.records.experiment import SAFE_ID, experiment_of
+from orchestrator.report.profile.command import command
 from orchestrator.results import requested
 from orchestrator.results.experiment_file import measure_alike
 from orchestrator.results.folder import read_suite
@@ -109,7 +112,7 @@ def trace_of(word: str, *, results: Path, rank: int, kind: Kind = TRACE) -> Path
         folder = results / "experiments" / find(store, word) if _traces(results, kind) else results
     traces = _traces(folder, kind)
     if not traces:
-        cure = f"write `monitors: [{kind.monitor}]` into the scenario of a training, and run it again"
+        cure = _how_to_profile(word, results, kind)
         if kind == TRACE and _traces(next_to(folder)):
             cure = f"`rerun --profile` wrote some into {next_to(folder)}: name this folder"
         raise SelectionError(f"{word}: no run here has a {kind.noun}; {cure}")
@@ -125,6 +128,18 @@ def trace_of(word: str, *, results: Path, rank: int, kind: Kind = TRACE) -> Path
             f"--rank {rank}: rank {rank} has no {kind.noun} in {last}; ranks with a {kind.noun}: {known}"
         )
     return of_run[rank]
+
+
+def _how_to_profile(word: str, results: Path, kind: Kind) -> str:
+    """Return the command that profiles the experiment that a word means, or what to write into a scenario."""
+    profiled_results, text = f"{results}-profiled", None
+    with suppress(ResultsError):
+        store = Store.resume(results)
+        text = command(store, find(store, word), monitor=kind.monitor, results=profiled_results)
+    if text is None:
+        return f"write `monitors: [{kind.monitor}]` into the scenario of a training, and run it again"
+    option = " --snapshot" if kind == SNAPSHOT else ""
+    return f"this makes and shows one: {text} && tunebench profile {shell_word(profiled_results)}{option}"
 
 
 def _traces(folder: Path, kind: Kind = TRACE) -> list[Path]:
