@@ -30,6 +30,7 @@ from orchestrator.measure.intervals.race import NoSpeed, race
 from orchestrator.plan.expand.plan import Plan
 from orchestrator.records import Caveat, CaveatKind, DataSpec, Device, Experiment, Framework
 from orchestrator.report.page import report_page
+from orchestrator.report.page.charts.curves.race import races
 from orchestrator.results.folder import RACE_FILE
 from orchestrator.results.store import Store
 from orchestrator.results.table.baseline import with_baseline
@@ -390,6 +391,21 @@ def test_the_page_begins_with_the_answer_of_a_race_unless_its_own_is_the_same(tm
         assert bool(hostile) is (start is not None)
         for text in hostile:
             assert text.startswith(f"{start}: &lt;b&gt;x") and len(text) < 850
+
+
+def test_the_drawing_of_a_race_has_room_for_each_interval(tmp_path: Path) -> None:
+    """The interval of the slowest experiment was cut off at the left edge."""
+    store = Store.create(tmp_path / "r", {})
+    as_json.keep([place({"a": [4.6, 4.4, 4.7], "b": [4.4, 4.6, 4.3]})], store, Aim())
+    (drawn,) = races([store.root]).views
+    lows = [
+        speed - below
+        for trace in drawn.figure["data"]
+        if "error_x" in trace
+        for speed, below in zip(trace["x"], trace["error_x"]["arrayminus"], strict=True)
+        if below
+    ]
+    assert lows and min(lows) > drawn.figure["layout"]["xaxis"]["range"][0]
 
 
 def test_the_answer_in_the_file_says_which_limit_was_not_applied(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def _limits(limits: object) -> str:
 
 def _view(at: tuple[str, str], rows: Sequence[_Row], summary: str, compared: str) -> View:
     known = [row.speed for row in rows if row.speed is not None]
-    left, right = min([*known, 1.0]), max([*known, 1.0])
+    left, right = min([*known, *(row.interval.low for row in rows if row.interval), 1.0]), max([*known, 1.0])
     width = max(right - left, 0.05)
     ends = [((row.interval.high if row.interval else row.speed or left), place) for place, row in enumerate(rows)]
     figure = row_figure(
