@@ -38,6 +38,8 @@ from orchestrator.results.table.load import load
 
 A, B = (replace(BASE, id=f"s-{kind}-000000000000", arguments={"kind": kind}, repeats=3) for kind in "ab")
 
+DOUBT, FAILED = NoSpeed.IN_DOUBT, NoSpeed.FAILED
+
 
 def place(
     values: dict[str, list[float | NoSpeed]], *, experiments: Sequence[Experiment] = (A, B), most: int | None = None
@@ -45,8 +47,7 @@ def place(
     runs = {one.id: values[one.arguments["kind"]] for one in experiments}
     state = race([*runs], runs, most=most)
     records = {one.id: [None] * len(values[one.arguments["kind"]]) for one in experiments}
-    doubts = sum(value is NoSpeed.IN_DOUBT for of_one in values.values() for value in of_one)
-    return Place(experiments=experiments, state=state, records=records, in_doubt=doubts)
+    return Place(experiments=experiments, state=state, records=records, values=runs)
 
 
 def races_of(experiments: Sequence[Experiment], *, over_sizes: bool = False) -> list[Place]:
@@ -74,6 +75,27 @@ def test_a_race_with_mostly_runs_in_doubt_has_a_leader_only() -> None:
     assert "a leads; kind b, the next, is" in winners.answer(most, Names([most]), Aim())
     (text,) = winners.remarks(most, Names([most]), Aim())
     assert text.endswith("did not count; repeat the race in a new folder on a quieter machine.")
+
+
+@pytest.mark.parametrize(
+    ("runs", "shown", "became"),
+    [
+        ([4.6, DOUBT, DOUBT, DOUBT], "1 of 4", "leads"),  # the last one is of an earlier campaign
+        ([DOUBT] * 3, "0 of 3", "dropped in round 3: each speed was in doubt"),
+        ([FAILED, DOUBT, DOUBT, DOUBT], "0 of 4", "dropped in round 4: no run has a speed that counts"),
+        ([DOUBT, FAILED, DOUBT], "0 of 3", "no run has a speed that counts"),
+        ([FAILED] * 2, "0 of 2", "dropped in round 2: it failed"),
+        ([4.6, FAILED, 4.6], "2 of 3", "leads"),
+        ([4.6] * 3, "3", "leads"),
+    ],
+)
+def test_the_table_counts_the_runs_with_a_speed(runs: list[float | NoSpeed], shown: str, became: str) -> None:
+    """It said 2 of 4 with one run that counts, 3 with none, and that each speed was in doubt where one had failed."""
+    rival = [4.0] * 4 if "in round 4" in became else [4.0] * 3
+    raced = place({"a": runs, "b": rival}, most=6 if len(runs) == 3 else None)
+    ((_, table),) = view.tables([raced])
+    at = [*table.columns[0].cells].index("kind a")
+    assert [*table.columns[1].cells][at] == shown and view.what_became(raced, A.id) == became
 
 
 @pytest.mark.parametrize("doubts", [1, 3])
@@ -111,9 +133,6 @@ def test_a_race_of_runs_in_doubt_has_no_winner(known: list[float | NoSpeed]) -> 
     assert "each speed was in doubt" in view.what_became(doubted, B.id)
     failed = place({"a": [4.6, 4.6], "b": [NoSpeed.FAILED] * 2})
     assert failed.winner == A.id, "what failed was not faster"
-
-
-DOUBT, FAILED = NoSpeed.IN_DOUBT, NoSpeed.FAILED
 
 
 @pytest.mark.parametrize("runs", [[DOUBT, FAILED, DOUBT], [FAILED, DOUBT, DOUBT], [DOUBT, DOUBT, FAILED]])

@@ -17,7 +17,7 @@ from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.status.experiment import took
 from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.ordered import held_back
-from orchestrator.measure.intervals.race import NoSpeed, Race, Rules, race
+from orchestrator.measure.intervals.race import NoSpeed, Race, Rules, Runs, race
 from orchestrator.records import Experiment, JobState, RunRecord, Status, whole_number
 from orchestrator.records.price import Per
 from orchestrator.results.contents import StoredRun
@@ -55,14 +55,14 @@ Records = Sequence[RunRecord | None]
 class Place:
     """The experiments that race against each other, the state of their race, and the records of each experiment.
 
-    `in_doubt` is the number of runs whose speed was in doubt, so they did not count. `took_s` has the seconds from the claim to the
-    record of each experiment's runs, with the start and the end of the command.
+    `values` has the logarithm of each run's number, or the reason why the run does not count. `took_s` has the seconds from the
+    claim to the record of each experiment's runs, with the start and the end of the command.
     """
 
     experiments: Sequence[Experiment]
     state: Race
     records: Mapping[str, Records]
-    in_doubt: int = 0
+    values: Runs = field(default_factory=dict)
     took_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
@@ -72,6 +72,11 @@ class Place:
     @property
     def runs(self) -> int:
         return sum(map(len, self.records.values()))
+
+    @property
+    def in_doubt(self) -> int:
+        """The number of runs whose speed was in doubt, so they did not count."""
+        return sum(value is NoSpeed.IN_DOUBT for of_one in self.values.values() for value in of_one)
 
     @property
     def leader(self) -> str | None:
@@ -125,9 +130,8 @@ def places(experiments: Sequence[Experiment], store: Store, aim: Aim = SPEED) ->
         repeats = max(one.repeats for one in group)
         ids, in_order = [one.id for one in group], orders(group)
         state = race(ids, values, slow=slow, orders=in_order, repeats=repeats, most=most_runs(group))
-        in_doubt = sum(value is NoSpeed.IN_DOUBT for of_one in values.values() for value in of_one)
         took_s = {one.id: [known.seconds for run in runs[one.id] if (known := took(one, run))] for one in group}
-        yield Place(experiments=group, state=state, records=records, in_doubt=in_doubt, took_s=took_s)
+        yield Place(experiments=group, state=state, records=records, values=values, took_s=took_s)
 
 
 def groups(experiments: Iterable[Experiment], aim: Aim = SPEED) -> list[list[Experiment]]:

@@ -105,7 +105,7 @@ def _dropped(place: Place, names: Names, number: int) -> str:
     """Return who was dropped in a round and why, or nothing. The experiments that no round needed were not dropped."""
     left = {name: one for name, one in place.state.left.items() if one.why is not NoSpeed.NOT_NEEDED}
     gone = [name for name in in_order(place.state) if name in left and left[name].round == number]
-    words = ", ".join(f"{names.of(name)} ({_why(place.state, name)})" for name in gone[:_MOST_NAMES])
+    words = ", ".join(f"{names.of(name)} ({_why(place, name)})" for name in gone[:_MOST_NAMES])
     more = f" and {len(gone) - _MOST_NAMES} more" if len(gone) > _MOST_NAMES else ""
     return f"; dropped: {words}{more}" if gone else ""
 
@@ -133,9 +133,9 @@ def _table(place: Place, names: Names) -> Table:
 
 def _runs(place: Place, name: str) -> str:
     """Return the number of an experiment's runs, such as `3`, or `1 of 3` if only one of them has a speed that counts."""
-    runs, known = len(place.records[name]), place.state.standing.runs if place.state.standing else {}
-    others = place.state.used.get(name, 0) - known[name] if name in known else 0
-    return f"{runs - others} of {runs}" if others else str(runs)
+    values = place.values.get(name, ())
+    runs, counting = len(place.records[name]), sum(isinstance(value, float) for value in values)
+    return str(runs) if counting == len(values) else f"{counting} of {runs}"
 
 
 def in_order(state: Race) -> list[str]:
@@ -213,17 +213,25 @@ def what_became(place: Place, name: str) -> str:
             else "not run: the fastest value is not next to it"
         )
     if name in state.left:
-        return f"dropped in round {state.left[name].round}: {_why(state, name)}"
+        return f"dropped in round {state.left[name].round}: {_why(place, name)}"
     if state.due:
         return "in the race"
     if name == place.leader:
         return "leads" if place.winner else "the only one with a run that counts"
     known = state.standing.speeds if state.standing else {}
-    return "not clearly slower" if name in known else "each speed was in doubt"
+    return "not clearly slower" if name in known else _without_speed(place, name)
 
 
-def _why(state: Race, name: str) -> str:
-    left = state.left[name]
+def _why(place: Place, name: str) -> str:
+    left = place.state.left[name]
     if left.at_most is not None:
         return f"at most {100 * left.at_most:.{1 if left.at_most < 0.9995 else 3}f} %"
+    if left.why is NoSpeed.IN_DOUBT:
+        return _without_speed(place, name)
     return _NO_SPEED[left.why or NoSpeed.FAILED]
+
+
+def _without_speed(place: Place, name: str) -> str:
+    """Return why an experiment has no speed, although it did not fail often enough to leave for that."""
+    is_doubted = all(value is NoSpeed.IN_DOUBT for value in place.values.get(name, ()))
+    return _NO_SPEED[NoSpeed.IN_DOUBT] if is_doubted else "no run has a speed that counts"
