@@ -337,7 +337,7 @@ def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:
 
 
 def _within_floats(record: RunRecord) -> RunRecord:
-    """Return the record with infinity for whole numbers beyond all floats. No reader takes infinity as a number."""
+    """Return the record with infinity for whole numbers beyond all floats. Readers take numbers that are `finite` only."""
 
     def is_beyond(one: Measurement) -> bool:
         return isinstance(one.value, int) and abs(one.value) > sys.float_info.max

@@ -487,6 +487,28 @@ def test_what_is_over_a_limit_is_not_the_next() -> None:
     assert "kind a is the fastest within the limits; kind c, the next, is " in text
 
 
+@pytest.mark.parametrize("hostile", ["1e999", "1" + 400 * "0", "NaN"], ids=["infinity", "digits", "nan"])
+def test_a_number_beyond_all_floats_is_no_speed_and_over_no_limit(tmp_path: Path, hostile: str) -> None:
+    """The answer was `nan % slower (nan to nan)`, and the file of the race was no JSON."""
+    large = 10**400
+    runs = (
+        [ended(one, 1, tokens_per_s=speed, peak_allocated_bytes=large), ended(one, 2, tokens_per_s=large)]
+        for one, speed in ((A, 100.0), (B, 60.0))
+    )
+    third = [[ended(one, 3, tokens_per_s=speed)] for one, speed in ((A, 101.0), (B, 61.0))]
+    cells = [(one, [*some, *more]) for one, some, more in zip((A, B), runs, third, strict=True)]
+    store, aim = Store.resume(stored(tmp_path / "r", *cells)), Aim(memory_bytes=1e9)
+    for file in store.root.glob("experiments/*/runs/*/record.json"):
+        file.write_text(file.read_text().replace(str(large), hostile))
+    (raced,) = places([A, B], store, aim)
+    assert [value for of_one in raced.values.values() for value in of_one if value is NoSpeed.MISSING] == [
+        "missing"
+    ] * 2
+    assert "nan" not in winners.answer(raced, Names([raced]), aim) and raced.winner == A.id
+    as_json.keep([raced], store, aim)
+    json.loads((store.root / RACE_FILE).read_text(), parse_constant=pytest.fail)
+
+
 @pytest.mark.parametrize(
     ("dtype", "error", "drops"), [("float32", 2.3, True), ("float32", 1e-6, False), ("bfloat16", 1e-3, False)]
 )

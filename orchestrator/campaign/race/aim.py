@@ -14,6 +14,7 @@ from orchestrator.campaign.race.objective import Objective
 from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import one_line
 from orchestrator.measure.intervals.race import NoSpeed
+from orchestrator.measure.memory_logs import finite
 from orchestrator.plan.forecast.memory_fit import parse_memory
 from orchestrator.records import Device, Experiment, RunRecord, Status
 from orchestrator.records.price import Per, Price
@@ -164,5 +165,5 @@ def _number(record: RunRecord | None, names: Sequence[str]) -> float | None:
     """Return the largest of these numbers of an ok run."""
     if record is None or record.status is not Status.OK:
         return None
-    values = [one.value for one in record.measurements if one.name in names]
-    return max((float(value) for value in values if isinstance(value, (int, float))), default=None)
+    values = [finite(one.value) for one in record.measurements if one.name in names]
+    return max((float(value) for value in values if value is not None), default=None)

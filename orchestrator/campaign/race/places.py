@@ -18,6 +18,7 @@ from orchestrator.campaign.status.experiment import took
 from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.ordered import held_back
 from orchestrator.measure.intervals.race import NoSpeed, Race, Rules, Runs, race
+from orchestrator.measure.memory_logs import finite
 from orchestrator.records import Experiment, JobState, RunRecord, Status, whole_number
 from orchestrator.records.price import Per
 from orchestrator.results.contents import StoredRun
@@ -216,7 +217,7 @@ def _speed(records: Iterable[Records]) -> str:
                 for record in of_one
                 if record is not None and record.status is Status.OK
                 for number in record.measurements
-                if number.name in SPEEDS and number.value
+                if number.name in SPEEDS and finite(number.value)
             }
         )
     return max(SPEEDS, key=lambda name: (counts[name], -SPEEDS.index(name)))
@@ -238,7 +239,7 @@ def _inexact(group: Sequence[Experiment], records: Mapping[str, Records]) -> dic
 def _error(record: RunRecord | None) -> float | None:
     numbers = record.measurements if record is not None and record.status is Status.OK else ()
     value = next((one.value for one in numbers if one.name == ERROR), None)
-    return value if isinstance(value, (int, float)) else None
+    return value if isinstance(value, (int, float)) else None  # an infinite error is the least exact
 
 
 def _value(record: RunRecord | None, name: str, *, cost: int) -> float | NoSpeed:
@@ -247,7 +248,7 @@ def _value(record: RunRecord | None, name: str, *, cost: int) -> float | NoSpeed
         return NoSpeed.NO_MEMORY if record is not None and record.kind in _NO_MEMORY else NoSpeed.FAILED
     if any(raises_doubt(caveat) for caveat in record.warnings):
         return NoSpeed.IN_DOUBT
-    value = next((one.value for one in record.measurements if one.name == name), None)
-    if not isinstance(value, (int, float)) or not value > 0:
+    value = finite(next((one.value for one in record.measurements if one.name == name), None))
+    if value is None or not value > 0:
         return NoSpeed.MISSING
     return (-math.log(value) if name in LOWER_IS_BETTER else math.log(value)) - math.log(cost)
