@@ -208,8 +208,9 @@ def test_a_cancelled_run_is_not_started_again(tmp_path: Path) -> None:
 def test_a_race_without_a_speed_has_no_winner(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text("print('{}')")
     (tmp_path / "s.yaml").write_text(SCENARIOS.replace("KINDS", "a, b").replace("tokens_per_s", "steps"))
-    race = tunebench(tmp_path, "tune", "s.yaml", "--results", "results")
+    race = tunebench(tmp_path, "tune", "s.yaml", "--results", "results", "--price", "2USD/GPUh")
     assert race.code == 1, race.said
+    assert "note: 2USD/GPUh counts GPUs only, so these runs are without a cost; for CPUs, write " in race.err
 
 
 def test_a_limit_drops_at_once(tmp_path: Path) -> None:

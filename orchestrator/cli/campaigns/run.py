@@ -18,6 +18,7 @@ from orchestrator.cli.campaigns.plan import show_dry_run
 from orchestrator.cli.campaigns.suite import (
     loaded,
     machine_of,
+    price_notes,
     price_of,
     selection_of,
     with_environments,
@@ -78,7 +79,7 @@ def carry_out(options: RunOptions, hold: Hold, *, races: Races | None = None) ->
         way.budget.refuse_without_gpus(planned.experiments, way.price)
     searches = _searches(planned, axis, machine) if axis else []
     since = changed_files(planned, root) if root else ()
-    for note in (*planned.notes, *since):
+    for note in (*planned.notes, *since, *price_notes(options, planned)):
         tell(f"note: {note}")
     _confirm(planned, options, way)
     store = steps.open_results(

@@ -22,6 +22,8 @@ from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from orchestrator.campaign.environments import Hold
     from orchestrator.executors.slurm.site import Site
     from orchestrator.machine.provenance import Machine
@@ -92,6 +94,16 @@ def price_of(options: PlanOptions | StartOptions) -> Price | None:
     price = given_price(options.price) or site_price(options.scenarios)
     is_new = options.assume if isinstance(options, PlanOptions) else options.move_aside
     return price or (None if is_new else costs.price_of(folder.read_suite(options.results or RESULTS) or {}))
+
+
+def price_notes(options: StartOptions, planned: Plan) -> Iterator[str]:
+    """Yield a note if `--price` is per GPU-hour, and no experiment uses a GPU."""
+    from orchestrator.records import Device
+    from orchestrator.records.price import Per
+
+    price = given_price(options.price)
+    if price and price.per is Per.GPU_HOUR and all(one.device is not Device.CUDA for one in planned.experiments):
+        yield f"{price} counts GPUs only, so these runs are without a cost; for CPUs, write a price such as 20USD/nodeh"
 
 
 def with_executor(suite: Suite, options: PlanOptions | RunOptions) -> tuple[Suite, Site | None]:
