@@ -325,6 +325,8 @@ def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:
         record = load(RunRecord, reading.read_bytes(path, limit=reading.RECORD_BYTES))
         if (record.experiment_id, record.repeat, record.attempt) != (job.experiment_id, job.repeat, job.attempt):
             raise ValueError("it is another run's")
+        if not (math.isfinite(record.started_at) and math.isfinite(record.wall_s)):
+            raise ValueError("its times are invalid")
         if record.schema_version > SCHEMA_VERSION:
             versions = f"(schema {record.schema_version}, this one knows {SCHEMA_VERSION})"
             warnings.append(f"{path}: it was written by a newer version {versions}: its new fields are left out")

@@ -20,6 +20,8 @@ from factories.results import BASE, ended, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.campaign.status.campaign import Reader
+from orchestrator.campaign.status.view import headline
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.printable_text import escaped, is_printable, printable, shell_word
@@ -331,6 +333,19 @@ def test_a_speed_that_is_impossible_is_missing_and_said(value: float, root: Path
     assert losses(table)[BAD.id] == 2.5 and "tokens_per_s" not in table.experiments.dropna(axis=1, how="all")
     (warning,) = [one for one in table.warnings if BAD.id in one]
     assert warning.endswith("tokens_per_s: not a number that can be used, left out")
+
+
+@pytest.mark.parametrize("written", ["1e999", "NaN", "9" * 400], ids=["infinity", "nan", "digits"])
+def test_times_and_seconds_beyond_all_floats_end_in_no_traceback(written: str, root: Path) -> None:
+    """`show`, `status` and `tune` ended in one: they show the seconds of a run."""
+    text = dump(ended(BAD, 1, train_loss=2.5, train_runtime=7.5))
+    record_of(root).write_text(text.replace("7.5", written))
+    assert any(line.startswith("train_runtime") for line in experiment_view(Store.resume(root), BAD.id, lines=5))
+    record_of(root).write_text(text.replace('"wall_s": 12.5', f'"wall_s": {written}'))
+    headline(Reader(Store.resume(root)).look(), title="r")
+    assert "run r1-t1: ended" in experiment_view(Store.resume(root), BAD.id, lines=5)
+    (warning,) = [one for one in reported(root).warnings if BAD.id in one]
+    assert warning.endswith("record.json: cannot be read as a record and is left out: its times are invalid")
 
 
 def test_a_record_does_not_say_what_the_table_does(root: Path) -> None:

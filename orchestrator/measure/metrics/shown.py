@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 
 from orchestrator.measure.metrics.metric import MIB, Show
 
@@ -32,6 +33,8 @@ def _magnitude(value: float) -> str:
 
 
 def _seconds(value: float) -> str:
+    if not isfinite(value):
+        return str(value)
     if 0 < value < 0.0009995:  # what is less than 1 ms with three digits
         return f"{value * 1e6:.3g} µs"
     if value < 0.9995:
