@@ -27,7 +27,7 @@ from orchestrator.files.printable_text import counted
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import Direction, Judged
 from orchestrator.results.table.baseline.other_work import other_work
-from orchestrator.results.table.doubts import FINGERPRINT
+from orchestrator.results.table.rows import FINGERPRINT
 
 # Packages that draw the random weights of a `config:` model.
 _DRAW_WEIGHTS = ("torch", "transformers")

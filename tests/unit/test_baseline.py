@@ -13,12 +13,13 @@ from factories.tables import Made, made_table, speeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.records import Caveat, CaveatKind, Status
+from orchestrator.records import Caveat, CaveatKind, Status, Target
 from orchestrator.report.highlights import highlights
 from orchestrator.report.tables import as_markdown
 from orchestrator.results.table import rows
 from orchestrator.results.table.baseline import COLUMNS, ok_runs, pairs_of, with_baseline
 from orchestrator.results.table.column_choice import cells, column
+from orchestrator.results.table.doubts import DoubtKind, doubts
 from orchestrator.results.table.load import ResultsTable, of_rows
 
 RUNS = st.lists(st.floats(50.0, 500.0), min_size=1, max_size=4)
@@ -138,6 +139,16 @@ def test_runs_of_different_models_are_in_doubt() -> None:
         "trained different models in its runs (the model's folder or its saved weights changed" in text
         for text in warned
     )
+
+
+def test_repeats_with_their_own_seeds_have_their_own_weights() -> None:
+    """With a target, each repeat has its own seed, so different saved weights are no change."""
+    for target, doubted in ((None, True), (Target(loss=1.0), False)):
+        one = replace(BASE, model="config:tiny-llama", target=target)
+        runs = [ended(one, repeat, tokens_per_s=100.0 + repeat) for repeat in (1, 2)]
+        runs = [replace(run, settings={"model_fingerprint": f"{run.repeat}"}) for run in runs]
+        found = doubts(of_rows([rows.of_run(one, run) for run in runs]))
+        assert any(doubt.kind is DoubtKind.MIXED for row in found for doubt in row) == doubted
 
 
 @pytest.mark.parametrize(("name", "what"), [("provenance_torch", "torch"), ("provenance_python_version", "Python")])

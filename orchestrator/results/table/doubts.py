@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from orchestrator.records import Caveat, CaveatKind, Status
 from orchestrator.results.table import aggregate
 from orchestrator.results.table.column_choice import Numbers, column, number
-from orchestrator.results.table.rows import PACKAGES, Value
+from orchestrator.results.table.rows import FINGERPRINT, PACKAGES, Value
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
-_KEY, FINGERPRINT = ("results", "id"), "effective_model_fingerprint"
+_KEY = ("results", "id")
 # Column of a version → what has this version.
 _SOFTWARE = {"provenance_python_version": "Python", **{f"provenance_{package}": package for package in PACKAGES}}
 _NUMBER = re.compile(r"\d+(\.\d+)?")

@@ -65,11 +65,14 @@ class Row:
 def of_run(experiment: Experiment, record: RunRecord) -> Row:
     """Return the row of a run that ended."""
     facts, arguments = experiment_facts(experiment), argument_cells(experiment.arguments)
+    measured = _measured(record)
+    if experiment.target is not None and experiment.model.startswith("config:"):
+        measured.pop(FINGERPRINT, None)  # each repeat has its own seed, and so its own random weights
     return Row(
         facts=facts,
         arguments=arguments,
         outcome=_outcome(record),
-        measured=_apart(_measured(record), taken={**facts, **arguments}),
+        measured=_apart(measured, taken={**facts, **arguments}),
         ranks=_cells_of(record.ranks),
         devices=_cells_of(record.devices),
         benchmarks=record.benchmarks,
@@ -220,6 +223,9 @@ def _is_taken(name: str) -> bool:
 
 # The prefix for the column of an argument, if another column has the argument's name.
 PREFIX = "argument_"
+
+# The digest of a local model folder or of saved random weights.
+FINGERPRINT = "effective_model_fingerprint"
 
 # The facts of the registry that are arguments.
 ARGUMENT_FACTS = ("dtype", "torch_dtype", "peft_method", "per_device_train_batch_size")
