@@ -232,6 +232,7 @@ def test_earlier_runs_give_speed_and_start_up() -> None:
         (planned(num_gpus=2), ended(planned(), 1, tflops_per_s_per_gpu=200.0, **values)),
         (planned(peft_method="lora"), ended(planned(), 1, tflops_per_s_per_gpu=100.0, **values)),
         (planned(framework=fast), ended(planned(), 1, tflops_per_s_per_gpu=500.0, gpu_device_name="NVIDIA X", train_runtime=1.0)),
+        (planned(), ended(planned(), 4, tflops_per_s_per_gpu=float("inf"), **values)),
     ]  # fmt: skip
     earlier = EarlierRuns(measured)
     one = gpu_hours(planned(), H100S, earlier)

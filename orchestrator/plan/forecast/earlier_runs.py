@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.flops import PEAKS
+from orchestrator.measure.memory_logs import finite
 from orchestrator.plan.forecast.memory_fit.launch import is_checkpointed, is_offloaded, quantization_of
 from orchestrator.records import Experiment, RunRecord, Status
 from orchestrator.results.store import Store
@@ -92,12 +93,10 @@ def _run(experiment: Experiment, record: RunRecord) -> _Run | None:
     The share is also computed for runs with quantised weights, although such runs have no metric `mfu`.
     """
     values = {one.name: one.value for one in record.measurements}
-    device, tflops, seconds = (
-        values.get(name) for name in ("gpu_device_name", "tflops_per_s_per_gpu", "train_runtime")
-    )
-    name = str(device).removeprefix("NVIDIA ").strip()
+    tflops, seconds = finite(values.get("tflops_per_s_per_gpu")), finite(values.get("train_runtime"))
+    name = str(values.get("gpu_device_name")).removeprefix("NVIDIA ").strip()
     if record.status is not Status.OK or name not in PEAKS:
         return None
-    if not isinstance(tflops, (int, float)) or not isinstance(seconds, (int, float)) or tflops <= 0:
+    if tflops is None or seconds is None or tflops <= 0:
         return None
     return _Run(experiment.num_gpus, name, tflops * 1e12 / PEAKS[name], max(0.0, record.wall_s - seconds))
