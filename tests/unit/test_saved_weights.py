@@ -70,6 +70,14 @@ def test_the_digest_tells_weights_apart_in_one_bit_name_or_shape(dtype: str) -> 
     assert digest(part) == digest(made()), "a part of a larger tensor"
 
 
+def test_the_digest_tells_a_weight_from_one_with_other_rows_first() -> None:
+    model = torch.nn.Linear(1024, 8)
+    before = digest(model)
+    with torch.no_grad():
+        model.weight.copy_(model.weight.flip(0))
+    assert digest(model) != before
+
+
 def test_the_model_says_which_weights_it_started_from(tmp_path: Path) -> None:
     """The file is each machine's own, and another version may have saved it."""
     trainer = SimpleNamespace(model=built(own(tmp_path)))

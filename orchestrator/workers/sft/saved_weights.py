@@ -19,6 +19,7 @@ from arguments import ArgumentError, Own
 
 PATIENCE_S, _LOOK_S = 1800.0, 0.5
 _FILE = "model.safetensors"
+_SUMMED = 256
 
 
 def use_saved(model: Any, own: Own, words: Mapping[str, Sequence[str]], *, seed: int) -> str:
@@ -54,9 +55,10 @@ def use_saved(model: Any, own: Own, words: Mapping[str, Sequence[str]], *, seed:
 
 
 def digest(model: Any) -> str:
-    """Return a digest of a model's weights, from each one's name, dtype, shape and the sum of its bits, read as whole numbers.
+    """Return a digest of a model's weights, from each one's name, dtype, shape and the sums of its bits, read as whole numbers.
 
-    Such a sum is exact, the same on every device, and takes a tenth of the time that a digest of every byte takes.
+    There is a sum for every 256 numbers. The sums are exact, and the same on every device. They take a tenth of the time that a
+    digest of every byte takes.
     """
     import torch
 
@@ -64,7 +66,10 @@ def digest(model: Any) -> str:
     for name, weight in sorted(model.state_dict().items()):
         flat, size = weight.detach().reshape(-1), weight.element_size()
         bits = flat.view(whole[math.gcd(8, flat.numel() * size, flat.storage_offset() * size)])
-        found.update(f"{name} {weight.dtype} {list(weight.shape)} {int(bits.sum(dtype=torch.int64))}\n".encode())
+        rest = bits.numel() % _SUMMED
+        first, last = bits[: bits.numel() - rest], bits[bits.numel() - rest :]
+        sums = torch.cat([first.reshape(-1, _SUMMED).sum(1, dtype=torch.int64), last.to(torch.int64)])
+        found.update(f"{name} {weight.dtype} {list(weight.shape)}\n".encode() + sums.cpu().numpy().tobytes())
     return found.hexdigest()[:16]
 
 
