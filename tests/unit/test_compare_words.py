@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from factories.comparisons import compared, entry, paired
 from test_compare_view import everything
 
@@ -45,3 +47,10 @@ def test_many_experiments_are_counted() -> None:
 
 def test_no_change_is_said() -> None:
     assert said(compared(slower("a", 1.0))) == {"No change": "2 same"}
+
+
+def test_a_change_in_doubt_says_why_it_is_not_certain() -> None:
+    base, new = entry("a", {SPEED: BASE}), entry("a", {SPEED: [value * 0.9 for value in BASE]})
+    busy = replace(new, runs=tuple(replace(run, doubt="on a busy host") for run in new.runs))
+    text = "a -10.0% tok/s (-10.1% to -9.9%); most runs of new were on a busy host"
+    assert said(compared(paired(base, busy))) == {"Not certain": text}

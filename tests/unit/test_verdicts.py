@@ -159,7 +159,9 @@ def test_a_change_of_speed_does_not_count_if_most_runs_of_a_side_were_disturbed(
             where = "new" if (side == "base") == better else "base"
             assert (row.verdict, row.doubt) == (Verdict.INCONCLUSIVE, f"most runs of {where} were on a busy host")
             assert (row.needs, row.may_be_worse_by is None) == (2 * disturbed - 5, better)
-            assert f"needs about {row.needs} more per side" in wording.note(row) and "80%" not in wording.note(row)
+            assert f"needs {row.needs} more undisturbed runs per side" in wording.note(
+                row
+            ) and "80%" not in wording.note(row)
 
 
 def test_over_all_experiments_a_change_does_not_count_if_most_of_them_were_disturbed() -> None:

@@ -117,12 +117,13 @@ def _entry(name: str, metric_name: str, rows: Sequence[Row]) -> str:
     ends = [ratio.interval for ratio in ratios if ratio.interval]
     low, high = min((end.low for end in ends), default=1.0), max((end.high for end in ends), default=1.0)
     within = f" ({wording.span(low, high)})" if ends and len(ends) == len(ratios) else ""
-    needs = sorted(row.needs for row in rows if row.needs)
+    needs = sorted(row.needs for row in rows if row.needs and not row.doubt)
     runs = dict.fromkeys((needs[0], needs[-1])) if needs else {}
     at = gpus([row.label for row in rows])
     parts = [name, change, f"{wording.heading(metric_name)}{within}", at]
     more = f"; about {' to '.join(map(str, runs))} more runs per side would settle it" if runs else ""
-    return " ".join(filter(None, parts)) + more
+    doubts = dict.fromkeys(f"; {row.doubt}" for row in rows if row.doubt)
+    return " ".join(filter(None, parts)) + more + "".join(doubts)
 
 
 def without_gpus(label: str) -> str:

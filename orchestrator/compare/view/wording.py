@@ -136,8 +136,9 @@ def note(row: Row) -> str:
     """Return the remarks on a row: the number of runs, the reason, and how many more runs are needed."""
     runs = f"{row.ratio.n_base}+{row.ratio.n_new} runs" if row.ratio and row.ratio.interval else ""
     turns = " in turns" if runs and row.paired else ""
-    chance = "" if row.doubt else " (80% chance)"
-    needs = f"needs about {row.needs} more per side{chance}" if row.needs else ""
+    needs = f"needs about {row.needs} more per side (80% chance)" if row.needs else ""
+    if row.doubt:
+        needs = f"needs {row.needs} more undisturbed runs per side"
     if row.verdict is Verdict.INCONCLUSIVE and row.needs is None:
         needs = "even 100 more per side would hardly settle it"
     return printable(", ".join(filter(None, (runs + turns, why(row), needs))))
