@@ -34,6 +34,11 @@ def is_ours(root: Path) -> bool:
     return read_suite(root) is not None
 
 
+def plain_path(folder: Path) -> Path:
+    """Return the absolute path of a folder, without `..`, which pytest refuses, and which hides whether a file is in the folder."""
+    return resolved(folder) if ".." in folder.parts else folder.absolute()
+
+
 def move_aside(root: Path) -> Path | None:
     """Give a results folder a name with the date, and return its new path; None if there is no folder.
 

@@ -36,6 +36,7 @@ from orchestrator.results.folder import (
     SUITE_FILE,
     TOOL,
     is_ours,
+    plain_path,
     read_suite,
     refuse_damaged,
     refuse_foreign,
@@ -55,7 +56,7 @@ class Store:
     @staticmethod
     def create(root: Path, asked: Mapping[str, Any], *, seed: int = 0) -> Store:
         """Make a new results folder, with the request `asked` in `suite.json`. Raise ResultsError if the folder has content."""
-        root = root.absolute()
+        root = plain_path(root)
         if is_ours(root):
             raise ResultsError(f"{root}: the folder has results already; move the folder aside or resume it")
         if not is_utf8(str(root)):
@@ -84,7 +85,7 @@ class Store:
             raise ResultsError(
                 f"{root}: this is not a results folder: it has no {SUITE_FILE} of tunebench; name another folder"
             )
-        return Store(root.absolute())
+        return Store(plain_path(root))
 
     def suite(self) -> dict[str, Any]:
         """Return the content of `suite.json`."""

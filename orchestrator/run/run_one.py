@@ -58,7 +58,7 @@ from orchestrator.records import (
     load,
 )
 from orchestrator.results import allocation_end, claims
-from orchestrator.results.folder import bisected_commit
+from orchestrator.results.folder import bisected_commit, plain_path
 from orchestrator.results.store import Store, redact_rank_files, set_record_aside, write_record
 from orchestrator.run import collect, gpu_access, reported_steps, run_files
 from orchestrator.run.collect import Findings
@@ -91,7 +91,7 @@ def run_one(run_dir: Path) -> RunRecord:
 
     Raise ResultsError for a folder without a claim or an experiment.
     """
-    folder = RunFolder(run_dir.absolute())
+    folder = RunFolder(plain_path(run_dir))
     if folder.record.exists():
         return _record_in(folder)
     claim = claims.read_claim(folder.path)

@@ -35,7 +35,16 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     folder = tmp_path_factory.mktemp("example")
     shutil.copytree(EXAMPLE, folder, dirs_exist_ok=True)
     return tunebench(
-        folder, "run", "scenarios.yaml", "--axis", "bf16=True", "--parallel", "2", "--results", "results", **NO_GPU
+        folder,
+        "run",
+        "scenarios.yaml",
+        "--axis",
+        "bf16=True",
+        "--parallel",
+        "2",
+        "--results",
+        f"../{folder.name}/results",
+        **NO_GPU,
     )
 
 

@@ -62,6 +62,16 @@ def test_a_link_to_nothing_is_no_place(tmp_path, target):
         Store.create(tmp_path / "link", {})
 
 
+def test_a_path_with_two_dots_is_a_plain_one(tmp_path: Path) -> None:
+    """Files of a run's command were taken for files outside of the run's folder."""
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("deep/er")
+    for name in ("deep/../results", "link/../results2"):
+        store = Store.create(tmp_path / name, {})
+        assert store.root == Path(os.path.realpath(tmp_path / name)) == Store.resume(tmp_path / name).root
+    assert (tmp_path / "deep" / "results2").is_dir(), "as the system follows the link"
+
+
 def test_create_and_resume(root):
     created = Store.create(root, {"argv": ["run", "x.yaml"]}, seed=3)
     suite = Store.resume(root).suite()
