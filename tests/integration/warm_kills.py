@@ -47,11 +47,19 @@ _OF_ONE_RUN = (MARKER, "TUNEBENCH_RUN_DIR", "MASTER_PORT", "TORCHELASTIC_ERROR_F
 
 def role(process: psutil.Process) -> str:
     """Return the role of a process that has the command line of a starter. Raise psutil.Error if it has gone."""
+    if _is_keeper(process):
+        return KEEPER
     if process.environ().get(MARKER, _UNMARKED) == _UNMARKED:
-        return KEEPER if signal.SIGTERM in _ignored(process.pid) else STARTER
+        return STARTER
     parent = process.parent()
-    below_launcher = parent is not None and parent.environ().get(MARKER, _UNMARKED) == process.environ().get(MARKER)
+    of_run = parent is not None and parent.environ().get(MARKER, _UNMARKED) == process.environ().get(MARKER)
+    below_launcher = parent is not None and of_run and not _is_keeper(parent)
     return TRAINING if below_launcher or not _leads(process.pid) else LAUNCHER
+
+
+def _is_keeper(process: psutil.Process) -> bool:
+    """A keeper ignores the signals that end the other processes of a run: it ends after them."""
+    return signal.SIGTERM in _ignored(process.pid)
 
 
 def _leads(pid: int) -> bool:
