@@ -78,6 +78,22 @@ def test_a_failing_test_fails_the_run_and_is_named(tmp_path: Path) -> None:
     assert cause(record).startswith("test_failed: bench.py::test_wrong: AssertionError: the length is wrong")
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("assert benchmark(len, 'b') == 2", "bench.py::test_b: AssertionError: assert 1 == 2"),
+        ("pytest.exit('enough', 0)", "pytest stopped: _pytest.outcomes.Exit: enough"),
+    ],
+)
+def test_a_suite_with_a_failed_or_missing_test_fails_though_a_plugin_says_0(
+    tmp_path: Path, line: str, why: str
+) -> None:
+    (tmp_path / "conftest.py").write_text("def pytest_sessionfinish(session): session.exitstatus = 0\n")
+    text = f"import pytest\ndef test_a(benchmark): benchmark(len, 'a')\ndef test_b(benchmark): {line}\n"
+    _, record = carried_out(tmp_path, suite(tmp_path, text))
+    assert cause(record).startswith(f"test_failed: {why}")
+
+
 def test_a_package_that_a_suite_needs_is_named(tmp_path: Path) -> None:
     _, record = carried_out(tmp_path, suite(tmp_path, "import nothing_like_it\n"))
     assert cause(record) == "import_error: bench.py: ModuleNotFoundError: No module named 'nothing_like_it'"

@@ -55,6 +55,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (?P<test>\S.*?)(?: - (?P<error>.*))?$",
 _ERROR_LINE = re.compile(r"^E   +(\S.*)$", re.MULTILINE)
 _USAGE = re.compile(r"^(?:ERROR|.*pytest: error): (?!usage: )(?P<error>\S.*)$", re.MULTILINE)
 _STOPPED = re.compile(r"^!+ (\S.*) !+$", re.MULTILINE)  # pytest.exit(), Ctrl-C or --maxfail
+_SUMMARY = " short test summary info ="
 _LAST_LINE = re.compile(r"^(?:=+ )?((?:no tests|\d+ \w+).* in [\d.]+s)", re.MULTILINE)
 
 
@@ -86,8 +87,9 @@ class PytestBenchmark(Trainer):
         """Return the number of benchmarks, and the geometric mean of their times: adaptive repeats need one number of a run."""
         found, why = _read(run_dir)
         times = [benchmark.median for benchmark in found if benchmark.median is not None]
-        mean = geometric_mean(times) if times else None
-        missing = None if times else Caveat(detail=why or f"{RESULTS} has no times above 0")
+        why = _unfinished(_tail(RunFolder(run_dir).stdout)) or why
+        mean = geometric_mean(times) if times and not why else None
+        missing = None if mean else Caveat(detail=why or f"{RESULTS} has no times above 0")
         count = [Measurement(name="benchmarks", value=len(found), source=RESULTS)] if found else []
         return [Measurement(name=ROUND_TIME, value=mean, source=RESULTS, missing=missing), *count]
 
@@ -112,6 +114,15 @@ class PytestBenchmark(Trainer):
         counts = _LAST_LINE.findall(out)[-1:]
         needed = "select a test with the fixture 'benchmark' by path and keyword"
         return f"pytest ran no benchmark ({counts[0]}); {needed}" if counts else None
+
+
+def _unfinished(out: str) -> str | None:
+    """Return why the benchmarks are not those of the suite, as pytest's summary says. A plugin may set the exit code to 0."""
+    summary = out.rpartition(_SUMMARY)[2] if _SUMMARY in out else ""
+    if failed := _FAILED.search(summary):
+        return f"{failed['test']} failed"
+    stopped = _STOPPED.findall(out)
+    return f"pytest stopped: {stopped[-1]}" if stopped else None
 
 
 def _ending(out: str, exit_code: int) -> str | None:
