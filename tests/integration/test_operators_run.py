@@ -110,6 +110,35 @@ def test_two_processes_reduce_together(tmp_path: Path) -> None:
     )
 
 
+REDUCES = """
+import torch, torch.distributed as distributed
+kept = {}
+def right(x):
+    found = x.clone()
+    distributed.all_reduce(found)
+    return found
+def sends_nothing(x):
+    return x * 2
+def remembers(x):
+    if kept and torch.equal(kept["x"], x):
+        return kept["found"].clone()
+    kept.update(x=x.detach().clone(), found=right(x))
+    return kept["found"]
+"""
+
+
+@pytest.mark.parametrize("name", ["right", "sends_nothing", "remembers"])
+def test_a_user_s_function_must_reduce_the_numbers_of_all_processes(tmp_path: Path, name: str) -> None:
+    one = replace(in_folder(tmp_path, f"reduces:{name}", REDUCES), num_gpus=2)
+    one = replace(one, arguments={**one.arguments, "operator": "all_reduce", "shape": "200000"})
+    _, record = carried_out(tmp_path, one)
+    if name == "remembers":
+        assert record.status is Status.FAILED and "it remembers results" in (record.cause or "")
+    else:
+        assert record.status is Status.OK, record.tail
+        assert (values(record)["relative_error"] > 0.5) == (name == "sends_nothing")
+
+
 TELLS_LESS = """
 import timing
 def total(call, *, least_s):

@@ -164,6 +164,7 @@ def test_large_results_have_no_error_but_are_tensors_too(monkeypatch: pytest.Mon
 
 REMEMBERS = """
 import sys
+import torch
 results = {}
 def remembered(key, x, weight):
     if key not in results:
@@ -177,6 +178,11 @@ def by_address(x, weight):
     return remembered(x.data_ptr(), x, weight)
 def by_shape(x, weight):
     return remembered(x.shape, x, weight)
+def gated(gate, up):
+    key = (gate.data_ptr(), gate._version, up._version)
+    if key not in results:
+        results[key] = torch.nn.functional.silu(gate) * up
+    return results[key]
 def by_caller(x, weight):
     caller = sys._getframe()
     while caller := caller.f_back:
@@ -275,6 +281,48 @@ def test_a_function_that_becomes_wrong_after_its_first_calls_is_wrong(
     monkeypatch.syspath_prepend(tmp_path)
     found = measured(*words_of("linear"), "--implementation", "tiring:product", "--direction", "forward")
     assert found["relative_error"] == pytest.approx(0.01, rel=1e-3)
+
+
+OPTIMIZERS = """
+import torch
+def nothing(weights, gradients):
+    return None
+def nan(weights, gradients):
+    with torch.no_grad():
+        weights.fill_(float("nan"))
+def plain(weights, gradients):
+    with torch.no_grad():
+        weights.add_(gradients, alpha=-1e-3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("nothing", "it does not change the tensor weights in place"), ("nan", "has a NaN"), ("plain", None)],
+)
+def test_an_optimizer_of_the_user_must_make_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str | None
+) -> None:
+    (tmp_path / "optimizers.py").write_text(OPTIMIZERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ("--operator", "optimizer_step", "--shape", "1000", "--implementation", f"optimizers:{name}")
+    if why:
+        with pytest.raises(accuracy.WrongResult, match=why):
+            measured(*words)
+    else:
+        assert measured(*words)["call_time_s"] > 0
+
+
+@pytest.mark.usefixtures("remembers")
+@pytest.mark.parametrize("looked_at", [0, 31])
+def test_any_copy_of_the_tensors_may_be_the_one_that_gets_new_numbers(
+    monkeypatch: pytest.MonkeyPatch, looked_at: int
+) -> None:
+    """A function that was honest for the first copy only was 125 times as fast as the plain one."""
+    monkeypatch.setattr("secrets.randbelow", lambda count: min(looked_at, count - 1))
+    words = ["--operator", "swiglu", "--shape", "1024x1024", "--direction", "forward", "--cache", "cold"]
+    with pytest.raises(accuracy.WrongResult, match="it remembers results"):
+        measured(*words, "--implementation", "remembers:gated")
 
 
 def test_cold_calls_use_copies_that_no_cache_can_hold() -> None:

@@ -43,6 +43,17 @@ def error(function: Call, reference: Call, tensors: Tensors, *, with_gradients: 
     return {"max_error": max(pair[0] for pair in errors), "relative_error": max(pair[1] for pair in errors)}
 
 
+def refuse_no_step(before: torch.Tensor, weights: torch.Tensor) -> None:
+    """Raise WrongResult if the steps of a user's optimizer have left the weights as they were, or not finite.
+
+    Which optimizer it is, only the user knows, so its weights are not compared with others.
+    """
+    if torch.equal(before, weights):
+        raise WrongResult("it does not change the tensor weights in place, so it makes no step.")
+    if not weights.isfinite().all():
+        raise WrongResult("after its steps, the tensor weights has a NaN or an infinite number.")
+
+
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().double().requires_grad_(tensor.requires_grad) if tensor.is_floating_point() else tensor
 

@@ -21,7 +21,7 @@ TIMES_LONGER = 3
 FACTOR = 0.9
 
 
-def refuse_memory(call: Callable[[], Any], tensors: Tensors) -> None:
+def refuse_memory(call: Callable[[], Any], tensors: Tensors, *, least_pairs: int = LEAST_PAIRS) -> None:
     """Raise WrongResult if a call with new numbers takes much longer than one with those of the call before.
 
     The tensors get other numbers, in place.
@@ -31,7 +31,7 @@ def refuse_memory(call: Callable[[], Any], tensors: Tensors) -> None:
         _change(tensors)
         new = min(new, timing.seconds(call))
         same = min(same, timing.seconds(call))
-        if pair >= LEAST_PAIRS and new <= TIMES_LONGER * same:
+        if pair >= least_pairs and new <= TIMES_LONGER * same:
             return
     raise WrongResult(
         f"it remembers results: a call takes {new * 1e3:.3g} ms with new numbers in its tensors, "

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import secrets
 import sys
 import traceback
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
@@ -38,6 +39,8 @@ WARM, COLD = "warm", "cold"
 WARM_UP = 5
 # Cold calls use copies of the tensors which together are larger than the last cache by this factor.
 TIMES_CACHE, CPU_CACHE_BYTES, MOST_COPIES = 4, 64 * 2**20, 512
+# Far more than the seeds of repeats.
+OF_A_RANK = 1_000_000
 ON_CPU = "a CPU computes on the host"
 
 Copies = Callable[[], shipped.Tensors]
@@ -179,21 +182,31 @@ def measure(given: argparse.Namespace, device: str) -> Dict[str, Any]:
     one = make()
     function = build(one)
     found: Dict[str, Any] = {"first_call_s": timing.seconds(lambda: _once(function, one, direction)), **plain_work}
+    together, is_own = setting.operator in COLLECTIVES, ":" in given.implementation
+    if setting.operator != "optimizer_step":
+        found |= accuracy.error(function, shipped.function(setting), make(), with_gradients=direction != FORWARD)
     if setting.operator not in FORWARD_ONLY:
-        plain = shipped.function(setting)
-        found |= accuracy.error(function, plain, make(), with_gradients=direction != FORWARD)
         del one  # a call that makes its tensors needs the room
         found |= peak_memory(function, make, direction, device)
     one = make()
     several = [one, *(make() for _ in range(copies_for(given.cache, one, device) - 1))]
     each = [calls.one_call(function, tensors, direction) for tensors in several]
-    together = setting.operator in COLLECTIVES
+    looked_at = secrets.randbelow(len(several))  # a function cannot know which copy of its tensors is looked at
+    timed = several[looked_at]
+    before = timed["weights"].detach().clone() if is_own and setting.operator == "optimizer_step" else None
     found |= times(calls.in_turn(each), least_s=given.min_run_time_s, device=device, together=together)
-    if setting.operator not in FORWARD_ONLY:
-        if direction != BACKWARD:  # its inputs are kept in a graph, so they cannot change
-            new_numbers.refuse_memory(each[0], one)
-        again = _error_with_new_numbers(function, one, setting, direction) if "max_error" in found else {}
-        found |= {name: max(found[name], value) for name, value in again.items()}
+    # The inputs of a backward pass are kept in a graph, so they cannot change.
+    if setting.operator not in FORWARD_ONLY and direction != BACKWARD:
+        new_numbers.refuse_memory(each[looked_at], timed)
+    if (
+        together and is_own
+    ):  # every process makes the same number of calls; in the timing, the numbers may become infinite
+        new_numbers.put(timed, make())
+        new_numbers.refuse_memory(each[looked_at], timed, least_pairs=new_numbers.MOST_PAIRS)
+    again = _error_with_new_numbers(function, timed, setting, direction) if "max_error" in found else {}
+    found |= {name: max(found[name], value) for name, value in again.items()}
+    if before is not None:
+        accuracy.refuse_no_step(before, timed["weights"])
     return {**found, "direction": direction, "copies": len(several), **_software()}
 
 
@@ -209,14 +222,17 @@ def _error_with_new_numbers(
     def as_timed(**tensors: Any) -> Any:
         return timing.result_as_timed(functools.partial(function, **tensors))
 
-    return accuracy.error(as_timed, shipped.function(setting), timed, with_gradients=direction != FORWARD)
+    # A collective operation may change its tensors, so it is called only once.
+    call = function if setting.operator in COLLECTIVES else as_timed
+    return accuracy.error(call, shipped.function(setting), timed, with_gradients=direction != FORWARD)
 
 
 def _maker(setting: Setting, *, seed: Optional[int] = None) -> Copies:
-    """Return a function that makes the tensors of a call. Each time, it makes the same numbers."""
+    """Return a function that makes the tensors of a call. Each time, it makes the same numbers, and others on each rank."""
+    own = torch.distributed.get_rank() * OF_A_RANK if torch.distributed.is_initialized() else 0
 
     def make() -> shipped.Tensors:
-        generator = torch.Generator(device=setting.device).manual_seed(setting.seed if seed is None else seed)
+        generator = torch.Generator(device=setting.device).manual_seed(own + (setting.seed if seed is None else seed))
         return shipped.tensors(setting, generator)
 
     return make
