@@ -47,8 +47,9 @@ class Run:
     """One ok run. `numbers` maps metrics to values. `started_at` is in seconds since the epoch, or None if it is unknown.
 
     `ended_early` is true if `measure:` ended the run before its last planned step. `never_steady` is true if no steady state was
-    found in the run, so that it has no speed. `doubt` says how the run was disturbed, so that its speed is in doubt.
-    `logged_losses` is a text in the format of `measure.losses`.
+    found in the run, so that it has no speed. `doubt` says how the run was disturbed, so that its speed is in doubt. Without
+    that, the run may have been faster by the factor `slowed` at most; None if this is unknown. `logged_losses` is a text in the
+    format of `measure.losses`.
     """
 
     repeat: int
@@ -57,6 +58,7 @@ class Run:
     ended_early: bool = False
     never_steady: bool = False
     doubt: str = ""
+    slowed: float | None = None
     logged_losses: str | None = None
 
 

@@ -46,7 +46,8 @@ def _line(rule: Rule, ratios: Sequence[float], samples: Sequence[Sample], *, lev
     estimates = [by_rows, *(replace(estimate, shift=by_rows.shift) for estimate in rounds)]
     mean = max((estimate.ratio() for estimate in estimates), key=_width)
     verdict, _ = by_test(replace(rule, min_effect=rule.fleet_effect), mean, level=level, p=mean.p)
-    if 2 * sum(sample.disturbed[1] > 0 for sample in samples) > len(samples) and verdict is not Verdict.SAME:
+    disturbed = sum(bool(sample.disturbed(mean.value)[0]) for sample in samples)
+    if 2 * disturbed > len(samples) and verdict is not Verdict.SAME:
         verdict = Verdict.INCONCLUSIVE
     return Fleet(
         metric=rule.metric,

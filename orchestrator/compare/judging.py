@@ -166,7 +166,9 @@ def row(sample: Sample, measured: Measured, *, rules: Rules, p_adjusted: float |
     verdict, why = _verdict(rule, measured, rules=rules, p_adjusted=p_adjusted)
     if sample.is_start_up and measured.ratio is not None and verdict in (Verdict.IMPROVED, Verdict.REGRESSED):
         verdict, why = Verdict.INCONCLUSIVE, "no steady state in the only run of a side"
-    doubt, more = sample.disturbed if verdict in (Verdict.IMPROVED, Verdict.REGRESSED) else ("", 0)
+    doubt, more = "", 0
+    if verdict in (Verdict.IMPROVED, Verdict.REGRESSED) and measured.ratio is not None:
+        doubt, more = sample.disturbed(measured.ratio.value)
     # The interval of a disturbed side rules nothing out.
     may_be_worse = (
         verdict is Verdict.REGRESSED if doubt else verdict is Verdict.INCONCLUSIVE and _may_be_worse(rule, measured)

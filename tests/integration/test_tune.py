@@ -163,9 +163,8 @@ def test_the_report_draws_the_race(tuned: Campaign) -> None:
     assert [view.at for view in chart.views] == [("kinds: 1 process", "all")]
     assert ("kind d", "1", f"{rows['kind d']['speed']:.1%}", rows["kind d"]["became"]) in chart.views[0].rows
     figure = chart.views[0].figure
-    assert figure["layout"]["xaxis"]["tickvals"] == [0.7, 0.8, 0.9, 1.0], (
-        "none below the words to the right of the dots"
-    )
+    ticks, lowest = figure["layout"]["xaxis"]["tickvals"], min(one["low"] or one["speed"] for one in rows.values())
+    assert ticks[-1] == 1.0 and lowest - 0.05 < ticks[0] < 0.95, "none below the words to the right of the dots"
     assert "The race" in (tuned.results / "report.html").read_text()
 
 

@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -229,6 +230,19 @@ def test_a_side_says_that_its_runs_were_disturbed(tmp_path: Path) -> None:
     assert [text.partition(": ")[2] for text in warnings] == [
         "1 experiment has runs on a busy host: their speeds are in doubt"
     ]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "slowed"),
+    [((), None), ((CaveatKind.BUSY_HOST,), 2.5), ((CaveatKind.BUSY_HOST, CaveatKind.THROTTLED), None)],
+)
+def test_the_wait_for_a_core_bounds_how_much_a_busy_host_slowed_a_run(
+    tmp_path: Path, kinds: Sequence[CaveatKind], slowed: float | None
+) -> None:
+    caveats = tuple(Caveat(kind=kind, detail="20%") for kind in kinds)
+    busy = replace(ended(BASE, 1, tokens_per_s=1.0, core_wait_share=0.2), warnings=caveats)
+    (run,) = only(read([stored(tmp_path / "results", (BASE, [busy]))])).runs
+    assert (run.slowed, bool(run.doubt)) == (slowed, bool(kinds))
 
 
 def test_the_environment_has_short_names_and_the_workers_own_versions(tmp_path: Path) -> None:

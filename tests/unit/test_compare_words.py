@@ -51,6 +51,6 @@ def test_no_change_is_said() -> None:
 
 def test_a_change_in_doubt_says_why_it_is_not_certain() -> None:
     base, new = entry("a", {SPEED: BASE}), entry("a", {SPEED: [value * 0.9 for value in BASE]})
-    busy = replace(new, runs=tuple(replace(run, doubt="on a busy host") for run in new.runs))
+    busy = replace(new, runs=tuple(replace(run, doubt="on a busy host", slowed=2.5) for run in new.runs))
     text = "a -10.0% tok/s (-10.1% to -9.9%); most runs of new were on a busy host"
     assert said(compared(paired(base, busy))) == {"Not certain": text}

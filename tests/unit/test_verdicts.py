@@ -140,13 +140,16 @@ def test_the_speed_of_a_single_run_without_a_steady_state_is_not_claimed(unstead
         assert row.why == "no steady state in the only run of a side" and row.may_be_worse_by
 
 
+BUSY = "on a busy host"
+
+
 @pytest.mark.parametrize("side", ["base", "new"])
 @pytest.mark.parametrize("disturbed", range(6))
 def test_a_change_of_speed_does_not_count_if_most_runs_of_a_side_were_disturbed(side: str, disturbed: int) -> None:
     """The report claims no speed of them. On a busy host, five runs one after the other are all slower."""
     sides = {name: entry("a", {SPEED: NOISY, MEMORY: [1e9] * 5}) for name in ("base", "new")}
     sides["new"] = entry("a", {SPEED: times(0.9), MEMORY: [2e9] * 5})
-    runs = tuple(replace(run, doubt="on a busy host" if run.repeat <= disturbed else "") for run in sides[side].runs)
+    runs = tuple(replace(run, doubt=BUSY if run.repeat <= disturbed else "", slowed=2.5) for run in sides[side].runs)
     sides[side] = replace(sides[side], runs=runs)
     for base, new, better in ((sides["base"], sides["new"], False), (sides["new"], sides["base"], True)):
         comparison = compared(paired(base, new))
@@ -164,11 +167,20 @@ def test_a_change_of_speed_does_not_count_if_most_runs_of_a_side_were_disturbed(
             ) and "80%" not in wording.note(row)
 
 
+@pytest.mark.parametrize(("factor", "counts"), [(0.1, True), (0.39, True), (0.41, False), (2.4, False), (2.6, True)])
+def test_a_change_that_the_disturbance_cannot_explain_counts(factor: float, counts: bool) -> None:
+    """Threads that waited in 20 % of the time do not make a training a tenth as fast."""
+    base, new = entry("a", {SPEED: NOISY}), entry("a", {SPEED: times(factor)})
+    busy = replace(new, runs=tuple(replace(run, doubt=BUSY, slowed=2.5) for run in new.runs))
+    (row,) = compared(paired(base, busy)).rows
+    assert (row.verdict is not Verdict.INCONCLUSIVE) == counts
+
+
 def test_over_all_experiments_a_change_does_not_count_if_most_of_them_were_disturbed() -> None:
     pairs = []
     for number in range(5):
         base, new = entry(f"{number}", {SPEED: NOISY}), entry(f"{number}", {SPEED: times(0.9)})
-        runs = tuple(replace(run, doubt="on a busy host") for run in new.runs)
+        runs = tuple(replace(run, doubt=BUSY, slowed=None) for run in new.runs)
         pairs.append((base, new, replace(new, runs=runs)))
     for busy, verdict in ((2, Verdict.REGRESSED), (3, Verdict.INCONCLUSIVE)):
         found = [

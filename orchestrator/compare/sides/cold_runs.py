@@ -48,16 +48,16 @@ class Sample:
     never_steady: bool = False
     unlike: str = ""
 
-    @property
-    def disturbed(self) -> tuple[str, int]:
-        """Return why a change does not count, and how many more runs per side it needs; an empty text if it counts.
+    def disturbed(self, ratio: float) -> tuple[str, int]:
+        """Return why a change by this ratio does not count, and how many more runs per side it needs; an empty text if it counts.
 
-        A speed is in doubt if most runs of a side were disturbed. Losses and memory do not suffer.
+        A speed is in doubt if most runs of a side were disturbed, unless that cannot have slowed them so much. Losses and memory do
+        not suffer.
         """
         if self.rule.judged is not Judged.TEST or self.rule.metric == STEPS_TO_TARGET:
             return "", 0
         for side, runs in (("base", self.base), ("new", self.new)):
-            doubts = [run.doubt for run in runs if run.doubt]
+            doubts = [run.doubt for run in runs if run.doubt and (run.slowed or math.inf) > max(ratio, 1 / ratio)]
             if more := max(0, 2 * len(doubts) - len(runs)):
                 return f"most runs of {side} were {doubts[0]}", more
         return "", 0

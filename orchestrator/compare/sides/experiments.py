@@ -30,6 +30,7 @@ _DOUBTS = {
     CaveatKind.THROTTLED: "on GPUs with reduced clocks",
     CaveatKind.PROFILED: "with a profiler",
 }
+_SHARED_CORE = 2.0
 _UNSTEADY = (CaveatKind.NO_STEADY_SPEED, CaveatKind.NOT_LEVEL)
 UNREADABLE = "unreadable"
 
@@ -116,9 +117,24 @@ def _run(row: Row) -> Run:
         started_at=_time(row.outcome.get("started_at")),
         ended_early=isinstance(stopped, str) and stopped != "",
         never_steady=any(caveat.kind in _UNSTEADY for caveat in row.warnings),
-        doubt=next((_DOUBTS[caveat.kind] for caveat in row.warnings if caveat.kind in _DOUBTS), ""),
+        doubt=next((_DOUBTS[kind] for kind in _disturbances(row)), ""),
+        slowed=_slowed(row),
         logged_losses=logged if isinstance(logged, str) else None,
     )
+
+
+def _disturbances(row: Row) -> list[CaveatKind]:
+    return [caveat.kind for caveat in row.warnings if caveat.kind in _DOUBTS]
+
+
+def _slowed(row: Row) -> float | None:
+    """Return how much faster a run may have been without its disturbances; None if this is unknown, or if there were none.
+
+    Without its wait for a core, it takes the rest of its time. Processes on the same core or cache slow each other down, too.
+    """
+    share = row.measured.get("core_wait_share")
+    is_known = set(_disturbances(row)) == {CaveatKind.BUSY_HOST} and isinstance(share, float) and 0 <= share < 1
+    return _SHARED_CORE / (1 - float(share or 0.0)) if is_known else None
 
 
 def _time(value: Value) -> float | None:
