@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,20 @@ from factories.results import BASE, ended, failed, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.cli.results.profile_command import command_of
 from orchestrator.errors import OrchestratorError
 from orchestrator.files.redaction import MASK
-from orchestrator.records import Framework
+from orchestrator.machine.provenance import Machine
+from orchestrator.plan.config import load_suite
+from orchestrator.plan.expand import expand
+from orchestrator.plan.selection import parse_selection
+from orchestrator.records import Experiment
 from orchestrator.report.profile.difference import changes, short_name
 from orchestrator.report.profile.places import profiled, trace_of
 from orchestrator.report.profile.trace import Operation, Profile, read
 from orchestrator.report.profile.view import verdict
 from orchestrator.results import requested
+from orchestrator.results.store import Store
 
 Event = dict[str, Any]
 Call = Callable[..., tuple[int, str, str]]
@@ -318,33 +325,74 @@ def test_a_folder_without_traces_is_said_before_a_word_that_means_several(tmp_pa
     assert trace_of("cell-a", results=root, rank=0).is_relative_to(root / "experiments" / "cell-a")
 
 
-@pytest.mark.parametrize("why", ["", "secret", "monitor", "trainer", "damaged"])
-def test_the_command_that_makes_a_profile_is_named_if_it_is_known(tmp_path: Path, why: str) -> None:
-    arguments = {**BASE.arguments, "seed": "7"}
-    one = replace(BASE, arguments=arguments, monitors=("torch_profiler",) if why == "monitor" else ())
-    one = replace(one, trainer="operators" if why == "trainer" else one.trainer)
-    other = replace(one, id="full-other", num_gpus=2, framework=Framework(name="fsdp", digest="0"))
-    root = stored(tmp_path / "results", (one, []), (other, []))
-    file, settings = (
-        tmp_path / "my scenarios.yaml",
-        {"repeats": {"min": 3}, "env": {"A": MASK if why == "secret" else "b"}},
-    )
-    choices = {"overrides": {"seed": 7}, "settings": settings}
-    requested.note(root, file=file, choices=choices, names=[one.scenario], experiments=[one, other])
-    if why == "damaged":
-        (entry,) = (root / "asked").iterdir()
-        entry.write_text(json.dumps(json.loads(entry.read_text()) | {"choices": "[" * 9}))
+PROFILED = """\
+scenarios:
+- name: full
+  device: cpu
+  num_gpus: [1, 2]
+  framework_config: [null, eager-attention]
+  matrix:
+    optim: [null, sgd]
+    group: ['010', 'yes']
+    effective_batch_size: [4, 8]
+  include: [{optim: sgd, group: '010', effective_batch_size: 4, extra: 5}]
+  arguments: {model_name_or_path: config:tiny-llama, gradient_accumulation_steps: 1, max_steps: 20}
+"""
+
+
+OF_A_RUN = ("output_dir", "training_data_path")
+
+
+def planned(folder: Path, *, settings: Sequence[str] = ()) -> tuple[Path, Path, Sequence[Experiment]]:
+    """Return a scenario file, a results folder with its experiments, and these."""
+    file, root = folder / "my scenarios.yaml", folder / "results"
+    file.write_text(PROFILED.replace("group", "run_name").replace("extra", "logging_steps"))
+    selection = parse_selection(settings=settings)
+    found = expand(load_suite(file), selection, Machine()).experiments
+    Store.create(root, {}).add(found)
+    choices = {"overrides": dict(selection.overrides), "settings": dict(selection.settings)}
+    requested.note(root, file=file, choices=choices, names=["full"], experiments=found)
+    return file, root, found
+
+
+def said_of(one: Experiment, root: Path) -> str:
     with pytest.raises(OrchestratorError) as raised:
-        trace_of(one.id, results=root, rank=0)
-    said = str(raised.value).partition("has a trace; ")[2]
-    if why:
-        assert said.startswith("write `monitors: [torch_profiler]` into the scenario")
-        return
-    assert said == (
-        f"this makes and shows one: tunebench run '{file}' --scenario full --set arguments.seed=7 "
-        f"--set env.A=b --framework none --num-gpus 1 --set 'monitors=[torch_profiler]' --repeats 1 --results {root}-profiled "
-        f"&& tunebench profile {root}-profiled"
-    )
+        trace_of(one.id, results=root, rank=0, command_of=command_of)
+    return str(raised.value).partition("has a trace; ")[2]
+
+
+def test_the_command_that_makes_a_profile_chooses_this_experiment(tmp_path: Path, in_process: Call) -> None:
+    """A cell without a value, a text that YAML reads as a number, and a batch size made it choose others, or none."""
+    _, root, found = planned(tmp_path, settings=["arguments.seed=7", "env.A=b c"])
+    assert {one.arguments.get("optim") for one in found} == {None, "sgd"}
+    for one in (found[0], next(one for one in found if "logging_steps" in one.arguments), found[-1]):
+        said = said_of(one, root)
+        makes, shows = said.removeprefix("this makes and shows one: ").split(" && ")
+        words = shlex.split(makes)
+        code, out, err = in_process("plan", *words[2:], "--json")
+        assert code == 0, err
+        (twin,) = json.loads(out)["experiments"]
+        arguments = {name: value for name, value in twin["arguments"].items() if name not in OF_A_RUN}
+        assert (arguments, twin["num_gpus"]) == (one.arguments, one.num_gpus), makes
+        assert shlex.split(shows) == ["tunebench", "profile", f"{root}-profiled"]
+
+
+@pytest.mark.parametrize("why", ["secret", "edited", "gone", "monitor", "trainer", "damaged"])
+def test_no_command_is_named_if_it_would_not_make_the_profile(tmp_path: Path, why: str) -> None:
+    changes = {"secret": ["env.A=b"], "monitor": ["monitors=[torch_profiler]"]}
+    file, root, (one, *_) = planned(tmp_path, settings=changes.get(why, ()))
+    if why == "edited":
+        file.write_text(file.read_text().replace("max_steps: 20", "max_steps: 21"))
+    if why == "gone":
+        file.unlink()
+    if why == "trainer":
+        place = root / "experiments" / one.id / "experiment.json"
+        place.write_text(json.dumps(json.loads(place.read_text()) | {"trainer": "operators"}))
+    if why in ("secret", "damaged"):
+        (entry,) = (root / "asked").iterdir()
+        choices = "[" * 9 if why == "damaged" else json.dumps({"settings": {"env": {"A": MASK}}})
+        entry.write_text(json.dumps(json.loads(entry.read_text()) | {"choices": choices}))
+    assert said_of(one, root).startswith("write `monitors: [torch_profiler]` into the scenario")
 
 
 def test_the_folder_beside_the_results_is_named_if_it_has_the_traces(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def profile(
     ] = False,
 ) -> None:
     """Show which kernels a step's time goes to, from traces of the monitor torch_profiler, or compare two profiles."""
+    from orchestrator.cli.results.profile_command import command_of
     from orchestrator.report.profile import memory as snapshots
     from orchestrator.report.profile import view
     from orchestrator.report.profile.places import SNAPSHOT, trace_of
@@ -37,10 +38,10 @@ def profile(
         raise SelectionError(f"{len(sides)} profiles were named; name one, or two to compare")
     if snapshot:
         for word in sides:
-            path = trace_of(word, results=results, rank=rank, kind=SNAPSHOT)
+            path = trace_of(word, results=results, rank=rank, kind=SNAPSHOT, command_of=command_of)
             out().print(view.of_memory(snapshots.read(path), title=str(path)), crop=False)
         return
-    paths = [trace_of(word, results=results, rank=rank) for word in sides]
+    paths = [trace_of(word, results=results, rank=rank, command_of=command_of) for word in sides]
     profiles = [read(path) for path in paths]
     if len(profiles) == 1:
         shown = view.of_one(profiles[0], title=str(paths[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,6 @@ from orchestrator.files.printable_text import shell_word
 from orchestrator.files.reading import resolved
 from orchestrator.records import Experiment, Job, RunRecord, Status
 from orchestrator.records.experiment import SAFE_ID, experiment_of
-from orchestrator.report.profile.command import command
 from orchestrator.results import requested
 from orchestrator.results.experiment_file import measure_alike
 from orchestrator.results.folder import read_suite
@@ -99,8 +98,18 @@ TRACE = Kind("trace", r"rank(\d{1,6})\.json(\.gz)?", "torch_profiler")
 SNAPSHOT = Kind("memory snapshot", r"rank(\d{1,6})-memory\.pickle", "memory_snapshot")
 
 
-def trace_of(word: str, *, results: Path, rank: int, kind: Kind = TRACE) -> Path:
-    """Return the trace of a rank. Of several runs of an experiment, the last one counts. Raise SelectionError if there is none."""
+# Gets a results folder, an experiment's id, the monitor, and the results folder of the profiled run. Returns the command of this
+# run, or None if it is not known.
+CommandOf = Callable[[Store, str, str, str], str | None]
+
+
+def trace_of(
+    word: str, *, results: Path, rank: int, kind: Kind = TRACE, command_of: CommandOf = lambda *_: None
+) -> Path:
+    """Return the trace of a rank. Of several runs of an experiment, the last one counts.
+
+    Raise SelectionError if there is none. Its sentence has the command that makes a trace, if `command_of` knows it.
+    """
     named = Path(word)
     if named.is_file():
         return named
@@ -112,7 +121,7 @@ def trace_of(word: str, *, results: Path, rank: int, kind: Kind = TRACE) -> Path
         folder = results / "experiments" / find(store, word) if _traces(results, kind) else results
     traces = _traces(folder, kind)
     if not traces:
-        cure = _how_to_profile(word, results, kind)
+        cure = _how_to_profile(word, results, kind, command_of)
         if kind == TRACE and _traces(next_to(folder)):
             cure = f"`rerun --profile` wrote some into {next_to(folder)}: name this folder"
         raise SelectionError(f"{word}: no run here has a {kind.noun}; {cure}")
@@ -130,12 +139,12 @@ def trace_of(word: str, *, results: Path, rank: int, kind: Kind = TRACE) -> Path
     return of_run[rank]
 
 
-def _how_to_profile(word: str, results: Path, kind: Kind) -> str:
+def _how_to_profile(word: str, results: Path, kind: Kind, command_of: CommandOf) -> str:
     """Return the command that profiles the experiment that a word means, or what to write into a scenario."""
     profiled_results, text = f"{results}-profiled", None
     with suppress(ResultsError):
         store = Store.resume(results)
-        text = command(store, find(store, word), monitor=kind.monitor, results=profiled_results)
+        text = command_of(store, find(store, word), kind.monitor, profiled_results)
     if text is None:
         return f"write `monitors: [{kind.monitor}]` into the scenario of a training, and run it again"
     option = " --snapshot" if kind == SNAPSHOT else ""
