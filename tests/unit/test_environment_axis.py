@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -202,6 +203,9 @@ def test_the_content_of_a_local_package_counts_and_its_caches_do_not(tmp_path: P
     before = digest()
     (code / "build").mkdir()
     (code / "build" / "b.py").write_text("a package may have a module of this name")
+    assert digest() != before
+    before = digest()
+    (code / os.fsdecode(b"caf\xe9.txt")).write_text("a name that is not UTF-8")
     assert digest() != before
 
 

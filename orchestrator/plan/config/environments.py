@@ -241,5 +241,5 @@ def package_digest(place: Path) -> str:
             file = Path(folder, name)
             if name.startswith(".") or name.endswith(".pyc") or not file.is_file():
                 continue
-            total.update(f"{file.relative_to(place)}\0{content.digest(file)}\0".encode())
+            total.update(os.fsencode(f"{file.relative_to(place)}\0{content.digest(file)}\0"))
     return total.hexdigest()[:12]
