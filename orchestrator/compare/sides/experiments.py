@@ -30,6 +30,7 @@ _DOUBTS = {
     CaveatKind.THROTTLED: "on GPUs with reduced clocks",
     CaveatKind.PROFILED: "with a profiler",
 }
+# Two programs that share a core or its caches are taken to slow each other down by this factor at most, besides the wait.
 _SHARED_CORE = 2.0
 _UNSTEADY = (CaveatKind.NO_STEADY_SPEED, CaveatKind.NOT_LEVEL)
 UNREADABLE = "unreadable"

@@ -198,9 +198,8 @@ def measure(given: argparse.Namespace, device: str) -> Dict[str, Any]:
     # The inputs of a backward pass are kept in a graph, so they cannot change.
     if setting.operator not in FORWARD_ONLY and direction != BACKWARD:
         new_numbers.refuse_memory(each[looked_at], timed)
-    if (
-        together and is_own
-    ):  # every process makes the same number of calls; in the timing, the numbers may become infinite
+    # Every process makes the same number of calls. In the timing, the numbers may become infinite.
+    if together and is_own:
         new_numbers.put(timed, make())
         new_numbers.refuse_memory(each[looked_at], timed, least_pairs=new_numbers.MOST_PAIRS)
     again = _error_with_new_numbers(function, timed, setting, direction) if "max_error" in found else {}

@@ -40,7 +40,8 @@ def use_saved(model: Any, own: Own, words: Mapping[str, Sequence[str]], *, seed:
         save(model, file)
     deadline = time.monotonic() + PATIENCE_S
     while not file.is_file():
-        if os.path.lexists(file):  # reading a pipe would wait for ever
+        # Reading a pipe would wait for ever. The first process may place the file between the two questions.
+        if os.path.lexists(file) and not file.is_file():
             raise ArgumentError(f"--weights saved: {file} is not a regular file; remove it.")
         if time.monotonic() > deadline:
             raise ArgumentError(f"--weights saved: the first process did not save {file} in {PATIENCE_S:.0f} s.")
