@@ -30,6 +30,7 @@ from orchestrator.records import Command, Limit, ProcessOutcome, Start
 
 VARIABLES = {
     **{"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""},
+    "small_letters": "1",  # for several processes, accelerate adds a copy in capitals
     "PYTEST_CURRENT_TEST": None,  # another in each test
 }
 
@@ -166,6 +167,15 @@ def test_a_warm_run_ends_as_a_cold_one(
         assert "workers/warm" not in errors
         ends.append([line for line in errors.splitlines() if line and not line.startswith(("Traceback", "  "))])
     assert ends[0][-1:] == ends[1][-1:] or not last
+
+
+def test_a_copy_in_capitals_that_an_import_reads_starts_cold(tmp_path: Path) -> None:
+    """Numerical libraries read theirs without Python."""
+    copied = {"mkl_num_threads": "1", "torch_logs": "recompiles"}
+    with starters_of(**copied) as starters:
+        outcome = run(tmp_path, "pass", starters=starters, processes=2, env=copied)
+    assert (outcome.exit_code, outcome.start) == (0, Start.COLD)
+    assert outcome.cold_because == "its environment differs in MKL_NUM_THREADS, TORCH_LOGS"
 
 
 @pytest.mark.parametrize(("name", "value"), [("TORCH_LOGS", "recompiles"), ("ACCELERATE_LOG_LEVEL", "INFO")])

@@ -29,6 +29,8 @@ LATE = (
 )
 # Only Tunebench's programs read the first. Imports read the second only to see whether there is a GPU.
 OF_THE_RUN = ("TUNEBENCH_", "CUDA_VISIBLE_DEVICES")
+# Libraries read these variables while they are loaded, which is not noted.
+OF_LIBRARIES = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_")
 # Only Intel's OpenMP reads these variables.
 INTEL, INTEL_LIBRARY = "KMP_", "libiomp5"
 # The allocator of arrow starts its thread again after a fork.
@@ -98,6 +100,8 @@ class Starter:
         """Return the reason why a process with this environment must import everything itself, or None."""
         late = LATE if intel_is_loaded() else (*LATE, INTEL)
         names = {name for name in {*env, *self.started} - {NVML_CHECK} if not name.startswith(OF_THE_RUN)}
+        added = {name for name in copies(env) if name not in self.started and not name.startswith(OF_LIBRARIES)}
+        names -= added - Noting.read
         early = sorted(name for name in names if name in Noting.read or not name.startswith(late))
         differing = [name for name in early if self.other(name, env.get(name))]
         return f"its environment differs in {', '.join(differing)}" if differing else None
@@ -115,6 +119,12 @@ class Starter:
         for number in open_files() - self.own - {0, 1, 2, *kept}:
             with contextlib.suppress(OSError):
                 os.close(number)
+
+
+def copies(env: Mapping[str, str]) -> set[str]:
+    """Return the variables that only copy another one: for several processes, accelerate adds each again, in capitals."""
+    capitals = {name: name.upper() for name in env}
+    return {copy for name, copy in capitals.items() if copy != name and env.get(copy) == env[name]}
 
 
 def imported_files() -> Iterator[tuple[str, tuple[Any, ...]]]:
