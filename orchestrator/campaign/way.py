@@ -16,7 +16,7 @@ from orchestrator.files.printable_text import one_line
 from orchestrator.measure.failure_kinds import KINDS
 from orchestrator.plan.command.warm_start import environment_of
 from orchestrator.plan.config import Document
-from orchestrator.records import Device, Experiment, Start
+from orchestrator.records import Experiment, Start
 from orchestrator.records.price import Price
 from orchestrator.results.contents import last_start
 from orchestrator.results.due_runs import NO_RETRY, Retry
@@ -55,15 +55,9 @@ class Way:
     on_event: OnEvent | None = None
 
     def environment_of(self, experiment: Experiment) -> Environment | str:
-        """Return the environment of a starter for this experiment, or the reason for a cold start: empty without `--warm`.
-
-        Without `--warm`, runs on several GPUs start cold: warm ones were not tried yet.
-        """
+        """Return the environment of a starter for this experiment, or the reason for a cold start: empty without `--warm`."""
         found = environment_of(experiment)
-        if self.warm:
-            return found
-        untried = experiment.device is Device.CUDA and experiment.num_gpus > 1
-        return "" if untried or isinstance(found, str) else found
+        return "" if isinstance(found, str) and not self.warm else found
 
     def environment_of_run(self, store: Store) -> EnvironmentOf:
         """Return the same function for the runs of this results folder.

@@ -68,7 +68,7 @@ Warm = Annotated[
     Option(
         "--warm/--cold",
         help="Fork runs from a process that has imported torch and transformers, or start each run anew. [default: as the "
-        "last run of the experiment in the folder; else warm for probes, --find and tune, but not on several GPUs]",
+        "last run of the experiment in the folder; else warm for probes, --find and tune]",
     ),
 ]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would run; write nothing and run nothing.")]

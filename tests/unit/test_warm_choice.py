@@ -55,12 +55,10 @@ def test_without_an_option_a_run_starts_as_the_last_run_of_its_experiment(
     assert isinstance(found, Environment) == bool(expected)
 
 
-def test_runs_on_several_gpus_start_warm_only_if_asked() -> None:
-    on_gpu = replace(HF, device=Device.CUDA)
-    on_two = replace(on_gpu, num_gpus=2)
-    for way, one in ((Way(), replace(HF, num_gpus=2)), (Way(), on_gpu), (Way(warm=True), on_two)):
-        assert isinstance(way.environment_of(one), Environment)
-    assert Way().environment_of(on_two) == ""
+@pytest.mark.parametrize("num_gpus", [1, 2])
+@pytest.mark.parametrize("device", [Device.CPU, Device.CUDA])
+def test_a_race_starts_warm_on_each_number_of_devices(device: Device, num_gpus: int) -> None:
+    assert isinstance(Way(race=Aim()).environment_of(replace(HF, device=device, num_gpus=num_gpus)), Environment)
 
 
 @pytest.mark.parametrize(
