@@ -94,6 +94,12 @@ def test_a_suite_with_a_failed_or_missing_test_fails_though_a_plugin_says_0(
     assert cause(record).startswith(f"test_failed: {why}")
 
 
+def test_a_suite_with_another_clock_fails(tmp_path: Path) -> None:
+    text = "import time\ndef test_a(benchmark): benchmark(time.sleep, 0.002)\n"
+    _, record = carried_out(tmp_path, suite(tmp_path, text, benchmark_timer="time.process_time"))
+    assert "test_a: its clock, time.process_time, counts the time of the processor; choose" in cause(record)
+
+
 def test_a_package_that_a_suite_needs_is_named(tmp_path: Path) -> None:
     _, record = carried_out(tmp_path, suite(tmp_path, "import nothing_like_it\n"))
     assert cause(record) == "import_error: bench.py: ModuleNotFoundError: No module named 'nothing_like_it'"

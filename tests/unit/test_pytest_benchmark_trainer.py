@@ -197,6 +197,27 @@ def test_a_file_that_is_older_than_the_run_is_refused(tmp_path: Path) -> None:
     assert TRAINER.benchmarks(run_dir) == []
 
 
+@pytest.mark.parametrize("clock", ["process_time", "thread_time", "perf_counter_ns"])
+def test_times_of_another_clock_are_no_times(tmp_path: Path, clock: str) -> None:
+    """A sleep of 2 ms takes 40 µs of the processor's time. Compared with the usual clock, it was 50 times as fast."""
+    written = document(a=1.0, b=2.0)
+    written["benchmarks"][1]["options"] = {"timer": clock}
+    run_dir = run_folder(tmp_path, written)
+    value, reason = number(run_dir)
+    assert value is None and reason.startswith(f"b: its clock, time.{clock}, counts ")
+    assert [row.get("round_time_s") for row in TRAINER.benchmarks(run_dir)] == [1.0, None]
+    file = tmp_path / "side.json"
+    file.write_text(json.dumps(written))
+    assert [entry.failure is None for entry in read([file]).entries] == [True, False]
+
+
+@pytest.mark.parametrize("clock", [None, "perf_counter", "monotonic", "own_function"])
+def test_a_clock_that_counts_seconds_is_right(tmp_path: Path, clock: str | None) -> None:
+    written = document(a=1.0)
+    written["benchmarks"][0]["options"] = {"timer": clock}
+    assert number(run_folder(tmp_path, written)) == (1.0, "")
+
+
 def test_a_parameter_that_is_an_object_is_left_out(tmp_path: Path) -> None:
     written = document(a=1.0)
     written["benchmarks"][0]["params"] = {"n": 10, "join": "UNSERIALIZABLE[<function add at 0x7f8c48966fc0>]"}

@@ -87,7 +87,8 @@ class PytestBenchmark(Trainer):
         """Return the number of benchmarks, and the geometric mean of their times: adaptive repeats need one number of a run."""
         found, why = _read(run_dir)
         times = [benchmark.median for benchmark in found if benchmark.median is not None]
-        why = _unfinished(_tail(RunFolder(run_dir).stdout)) or why
+        refused = next((f"{one.fullname}: {one.error}" for one in found if one.is_refused), None)
+        why = _unfinished(_tail(RunFolder(run_dir).stdout)) or why or refused
         mean = geometric_mean(times) if times and not why else None
         missing = None if mean else Caveat(detail=why or f"{RESULTS} has no times above 0")
         count = [Measurement(name="benchmarks", value=len(found), source=RESULTS)] if found else []

@@ -1,7 +1,8 @@
 """Read the JSON file of pytest-benchmark: a benchmark is a test with its parameters, and it has rounds.
 
 The trainer `pytest_benchmark` reads the file of its run, and `compare` reads such a file as a side. A time that is 0, negative or
-not finite is missing. The file may come from anyone.
+not finite is missing, and so are the times of a clock that counts something else, such as the time of the processor. The file may
+come from anyone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from orchestrator.files.reading import Unreadable
 MOST_BENCHMARKS = 5000
 
 ROUND_TIME, FULLNAME = "round_time_s", "fullname"
+
+# The functions of Python's module `time` that count something else than seconds of wall time. A function of the user may be
+# right, as one that waits for the GPU.
+_OTHER_CLOCKS = {
+    **dict.fromkeys(("process_time", "thread_time", "clock"), "the time of the processor"),
+    **dict.fromkeys(("perf_counter_ns", "monotonic_ns", "time_ns", "process_time_ns", "thread_time_ns"), "nanoseconds"),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +40,9 @@ class Benchmark:
     times: tuple[Any, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
     group: str | None = None
+    # Why it has no times: its own error, or a clock that does not count.
     error: str | None = None
+    is_refused: bool = False
 
 
 def is_pytest_benchmark(document: Any) -> bool:
@@ -53,6 +63,8 @@ def _benchmark(written: Mapping[str, Any]) -> Benchmark:
         raise Unreadable("a benchmark in it has no name")
     stats, group, error = mapping(written.get("stats")), written.get("group"), written.get("error")
     data, rounds = stats.get("data"), stats.get("rounds")
+    if refusal := _other_clock(mapping(written.get("options")).get("timer")):
+        return Benchmark(fullname=name, median=None, error=refusal, is_refused=True)
     return Benchmark(
         fullname=name,
         median=seconds(stats.get("median") or stats.get("mean")),
@@ -62,6 +74,14 @@ def _benchmark(written: Mapping[str, Any]) -> Benchmark:
         params={name: value for name, value in mapping(written.get("params")).items() if not _is_object(value)},
         group=group if isinstance(group, str) else None,
         error=str(error) if error else None,
+    )
+
+
+def _other_clock(clock: object) -> str | None:
+    counts = _OTHER_CLOCKS.get(str(clock))
+    return (
+        counts
+        and f"its clock, time.{clock}, counts {counts}; choose time.perf_counter, which counts seconds of wall time"
     )
 
 
