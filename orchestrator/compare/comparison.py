@@ -69,10 +69,10 @@ class Entry:
 
     `arguments` has the arguments that are not in the key. `environment` has the GPU, driver, versions, data, clocks and neighbours.
     `status` is `ok` if at least one run is ok, else `failed`, or `unreadable` if no record of a run can be read. `failed_runs`
-    counts the failed repeats; `failure` is the kind and cause of the last failed repeat. `unreadable_runs` counts the repeats whose
-    records cannot be read: it is unknown how they ended. An experiment of a Tunebench results folder has `id` and `folder`, so that
-    it can run again. An experiment of a CSV file may have only the id. `whole` means that the source is complete: if the entry
-    lacks a name, this name was not set.
+    counts the failed repeats; `failure` is the kind and cause of the last failed repeat, and `failed_at` is the start of the first,
+    in seconds since the epoch. `unreadable_runs` counts the repeats whose records cannot be read: it is unknown how they ended. An
+    experiment of a Tunebench results folder has `id` and `folder`, so that it can run again. An experiment of a CSV file may have
+    only the id. `whole` means that the source is complete: if the entry lacks a name, this name was not set.
     """
 
     key: Mapping[str, Value]
@@ -84,6 +84,7 @@ class Entry:
     arguments: Mapping[str, Value] = field(default_factory=dict)
     environment: Mapping[str, Value] = field(default_factory=dict)
     failure: str | None = None
+    failed_at: float | None = None
     id: str | None = None
     folder: str | None = None
     whole: bool = False

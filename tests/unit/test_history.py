@@ -167,6 +167,20 @@ def test_campaigns_are_in_the_order_in_which_they_ran(tmp_path: Path) -> None:
     assert [Path(one.name).name for one in found.campaigns] == ["c", "a", "b"]
 
 
+def test_a_campaign_of_failed_runs_has_its_place_and_the_newest_one_is_told(tmp_path: Path) -> None:
+    for name, day in (("a", 0), ("c", 2)):
+        stored(tmp_path / name, (BASELINE, measured(BASELINE, day, [1000.0], torch=f"2.{day}")))
+    gone = [replace(failed(BASELINE, repeat), started_at=BEGAN + DAY_S + repeat) for repeat in (1, 2)]
+    stored(tmp_path / "b", (BASELINE, gone))
+    found = history(tmp_path)
+    assert [Path(one.name).name for one in found.campaigns] == ["a", "b", "c"]
+    assert [round((one.began_at or 0.0) - BEGAN) for one in found.campaigns] == [100, 86401, 172900]
+    assert found.warnings == () and "With the newest campaign changed: torch 2.0 → 2.2." in wording.no_step(found)
+    later = [replace(record, started_at=BEGAN + 9 * DAY_S) for record in gone]
+    stored(tmp_path / "d", (BASELINE, later), (LIGER, measured(LIGER, 9, [1000.0])))
+    assert history(tmp_path).warnings == (f"{tmp_path / 'd'}: 1 of its 2 experiments has no run that ended ok",)
+
+
 def test_where_one_does_not_say_when_it_ran_the_order_given_counts(tmp_path: Path) -> None:
     stored(tmp_path / "late", (BASELINE, measured(BASELINE, 9, [1001.0])))
     file = tmp_path / "published.csv"

@@ -23,6 +23,7 @@ from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import OrchestratorError, ResultsError
 from orchestrator.files.printable_text import counted
 from orchestrator.files.reading import resolved
+from orchestrator.records import Status
 from orchestrator.report.profile.places import has_profiled_runs
 from orchestrator.results.folder import SUITE_FILE
 
@@ -31,7 +32,7 @@ MOST_CAMPAIGNS = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Read:
-    """One campaign as it was read. `began_at` is the start of its first run, in seconds since the epoch."""
+    """One campaign as it was read. `began_at` is the start of its first run, also of a failed one, in seconds since the epoch."""
 
     side: Side
     began_at: float | None
@@ -70,7 +71,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
         warnings.append(f"{which} ran: the campaigns are shown in the order of the command line")
     else:
         campaigns.sort(key=lambda campaign: math.inf if campaign.began_at is None else campaign.began_at)
-    return tuple(campaigns), tuple(warnings)
+    return tuple(campaigns), (*warnings, *(_failures(campaigns[-1]) if campaigns else ()))
 
 
 def _without_copies(found: Sequence[Side], warnings: list[str]) -> Iterator[Side]:
@@ -100,8 +101,17 @@ def _without_known(entry: Entry, known: dict[str, list[Run]]) -> Entry:
 
 
 def _began_at(side: Side) -> float | None:
-    starts = [run.started_at for entry in side.entries for run in entry.runs if run.started_at is not None]
-    return min(starts, default=None)
+    starts = [start for entry in side.entries for start in (entry.failed_at, *(run.started_at for run in entry.runs))]
+    return min((start for start in starts if start is not None), default=None)
+
+
+def _failures(newest: Read) -> Iterator[str]:
+    """Yield a sentence if experiments failed in the newest campaign: they have no point in it, so nothing else shows this."""
+    entries = newest.side.entries
+    failed = [entry for entry in entries if entry.status == Status.FAILED.value]
+    if failed:
+        have = "has" if len(failed) == 1 else "have"
+        yield f"{newest.side.name}: {len(failed)} of its {counted(len(entries), 'experiment')} {have} no run that ended ok"
 
 
 def _places(places: Sequence[Path]) -> tuple[list[tuple[Path, bool]], list[str]]:

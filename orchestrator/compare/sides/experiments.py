@@ -69,6 +69,7 @@ def entry(runs: Sequence[Row], origin: Origin) -> Entry:
         failed_runs=len(failed),
         unreadable_runs=len(unreadable),
         failure=_failure((failed or unreadable)[-1].outcome) if failed or unreadable else None,
+        failed_at=min(filter(None, (_time(row.outcome.get("started_at")) for row in failed)), default=None),
         id=origin.id,
         folder=origin.folder,
         whole=origin.whole and len(last) > len(unreadable),  # only a record has the effective settings

@@ -232,6 +232,7 @@ def _joined(same: Sequence[Entry]) -> Entry:
         failed_runs=sum(entry.failed_runs for entry in same),
         unreadable_runs=sum(entry.unreadable_runs for entry in same),
         failure=next((entry.failure for entry in reversed(same) if entry.failure), None),
+        failed_at=min((entry.failed_at for entry in same if entry.failed_at is not None), default=None),
         environment=environment.combined([entry.environment for entry in ok or same]),
         folder=folders_of[-1] if folders_of else None,
     )
