@@ -70,16 +70,16 @@ def _probed(python: str | None) -> Probed:
 def probe_node(folder: Path, element: int) -> None:
     """Answer the question of `tunebench doctor --executor slurm`, on a node. Its batch script starts this command."""
     import os
-    import socket
     from dataclasses import asdict
 
     from orchestrator.executors.slurm.cluster import probe
+    from orchestrator.machine import process_identity
     from orchestrator.plan import doctor as examination
 
     asked = probe.question(folder)
     python = asked.get("python")
     findings = examination.examine(python if isinstance(python, str) else None)
-    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    node = os.environ.get("SLURMD_NODENAME") or process_identity.host_name()
     probe.answer(folder, asked, [asdict(finding) for finding in findings], node=node)
 
 

@@ -1,4 +1,4 @@
-"""Facts that identify a process later, when its number may belong to another process: the boot, the PID namespace, the start time.
+"""Facts that identify a process later, when its number may belong to another process: host, boot, PID namespace, start time.
 
 `run-one` notes the processes of its run in a file. If `run-one` is killed, another process reads these notes to find the
 processes that still run.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,6 +73,11 @@ def pid_namespace() -> str:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
+
+
+def host_name() -> str:
+    """Return this machine's name. Bytes in it that are not UTF-8 are replaced, because no file of Tunebench could hold them."""
+    return os.fsencode(socket.gethostname()).decode("utf-8", errors="replace")
 
 
 @cache

@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import re
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import Any
 
 from orchestrator.errors import LaunchError
 from orchestrator.files.redaction import redact
+from orchestrator.machine import process_identity
 from orchestrator.machine.gpus import driver_versions, gpu_state, visible_gpus
 from orchestrator.records import Gpu
 
@@ -140,7 +140,7 @@ def collect(python: str | None, gpus: Sequence[Gpu]) -> dict[str, Any]:
         "collected_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "git": _git(),
         "host": {
-            "name": socket.gethostname(),
+            "name": process_identity.host_name(),
             "system": platform.platform(),
             "cpu": cpu_name(),
             "cpu_count": _cpu_count(),

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +67,7 @@ class Owner:
         """
         if self.boot_id == identity.boot_id() and self.pid_namespace:
             return self.pid_namespace == identity.pid_namespace() and not self.is_hidden()
-        return self.host == socket.gethostname()
+        return self.host == identity.host_name()
 
     def is_hidden(self) -> bool:
         """Return whether the owner may be a process of another user on this machine, and the system hides that user's processes."""
@@ -105,7 +104,7 @@ def this_process() -> Owner:
     """Return the calling process as an owner."""
     pid = os.getpid()
     return Owner(
-        host=socket.gethostname(),
+        host=identity.host_name(),
         boot_id=identity.boot_id(),
         pid=pid,
         start_time=identity.start_time(pid) or 0.0,

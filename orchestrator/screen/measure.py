@@ -7,7 +7,6 @@ measured before a crash or the time limit are kept, and each other figure has th
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import Any
 from orchestrator.files import reading
 from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import one_line
-from orchestrator.machine import process
+from orchestrator.machine import process, process_identity
 from orchestrator.machine.gpus import (
     active_nvlinks,
     driver_versions,
@@ -64,7 +63,7 @@ def screen(python: str | None) -> Screen:
     Raise KeyboardInterrupt if a signal asks to stop, and ResultsError if the figures cannot be stored.
     """
     began, gpus = time.monotonic(), visible_gpus()
-    host = socket.gethostname()
+    host = process_identity.host_name()
     in_use = _in_use(gpus)
     perhaps = computing_here() if any(not _is_known(one) for one in in_use) else ()
     found = _run(python, gpus)

@@ -75,6 +75,16 @@ def test_two_hosts_share_a_campaign_and_run_nothing_twice(folder: Path) -> None:
     assert [[record.status for record in one.records] for one in stored] == [[Status.OK]] * 4
 
 
+def test_a_host_whose_name_is_not_utf8_keeps_its_runs(folder: Path) -> None:
+    """Each run was lost at once, because its claim could not be written."""
+    (folder / "trainer.py").write_text('print("{\\"train_runtime\\": 1.0}")')
+    host = run_as(os.fsdecode(b"h\xe9te"), folder)
+    said = host.communicate(timeout=120)[1]
+    assert host.returncode == 0, said
+    (first, *_) = Store.resume(folder / "results").contents().experiments
+    assert first.records[0].provenance["host"]["name"] == "h\ufffdte"
+
+
 @pytest.mark.parametrize("heard_s", [-claims.SILENT_AFTER_S - 60, 86400.0])
 def test_a_host_that_went_silent_is_told_and_taken_over_when_asked(folder: Path, heard_s: float) -> None:
     """Silent is also who was last heard of tomorrow."""

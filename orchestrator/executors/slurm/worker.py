@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
@@ -22,7 +21,7 @@ from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import client
 from orchestrator.executors.slurm.batches import FOLDER, BatchFolder, Mark
 from orchestrator.executors.slurm.judging import word
-from orchestrator.machine import cgroup
+from orchestrator.machine import cgroup, process_identity
 from orchestrator.records import Job, JobState, RunRecord, Status
 from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
@@ -150,7 +149,7 @@ def _allocation(batch: str, element: int, variables: Mapping[str, str]) -> Alloc
         element=element,
         job_id=job_id,
         restart=number("SLURM_RESTART_COUNT"),
-        node=variables.get("SLURMD_NODENAME") or socket.gethostname(),
+        node=variables.get("SLURMD_NODENAME") or process_identity.host_name(),
         ends_at=float(known_end) if known_end else _asked_end(f"{job_id}_{element}"),
         memory_mb=_memory_mb(number) or None,
     )

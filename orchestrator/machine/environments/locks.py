@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import random
-import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -58,7 +57,7 @@ def _begin(descriptor: int) -> str:
     """Note in the locked file that this process builds, and return the marker of its programs."""
     _end_left_programs(descriptor)
     marker = uuid.uuid4().hex
-    own = {"host": socket.gethostname(), "pid": os.getpid(), "boot_id": process_identity.boot_id()}
+    own = {"host": process_identity.host_name(), "pid": os.getpid(), "boot_id": process_identity.boot_id()}
     _note(descriptor, json.dumps({**own, "marker": marker}))
     return marker
 

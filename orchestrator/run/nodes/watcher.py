@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from typing import Any
 
 from orchestrator import monitors
 from orchestrator.files import reading, writing
-from orchestrator.machine import process_tree, stacks
+from orchestrator.machine import process_identity, process_tree, stacks
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.gpus import driver_versions, gpu_state, visible_gpus
 from orchestrator.records import Device, Experiment, Gpu, RunFolder, load
@@ -83,7 +82,7 @@ class _Node:
         facts = {
             "node": self.name,
             "number": self.number,
-            "host": socket.gethostname(),
+            "host": process_identity.host_name(),
             "gpus": [gpu_state(gpu) for gpu in self.gpus],
             "driver": driver_versions() if self.gpus else {"driver": None, "cuda": None},
         }

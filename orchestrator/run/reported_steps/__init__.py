@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from typing import Any
 from orchestrator import trainers
 from orchestrator.files import reading, writing
 from orchestrator.files.package import STEPS_MODULE
+from orchestrator.machine import process_identity
 from orchestrator.measure import steps
 from orchestrator.measure.rank_files import why_wrong, worker_files
 from orchestrator.measure.steps.printed import StepLines
@@ -152,7 +152,7 @@ class ReportedSteps:
             stopped = {"step": ending.step, "why": ending.why, "half_width": ending.half_width}
         return {
             "world_size": self.experiment.num_gpus,
-            "host": socket.gethostname(),
+            "host": process_identity.host_name(),
             "clock": "host",
             "measure": asdict(measure) if measure else None,
             "stopped": stopped,

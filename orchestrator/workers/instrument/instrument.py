@@ -208,8 +208,9 @@ def installed() -> dict[str, str]:
 
 def write(folder: str, seen: Any, error: dict[str, Any] | None) -> None:
     """Write `worker-rank{R}.json` in one step, so that no reader sees a part of the file."""
+    host = os.fsencode(socket.gethostname()).decode("utf-8", "replace")
     document = {
-        "schema": SCHEMA, "pid": os.getpid(), "host": socket.gethostname(), "status": "error" if error else "ok",
+        "schema": SCHEMA, "pid": os.getpid(), "host": host, "status": "error" if error else "ok",
         "error": error, **seen, "versions": installed(),
     }  # fmt: skip
     path = os.path.join(folder, f"worker-rank{seen['rank']}.json")
