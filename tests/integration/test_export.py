@@ -1,6 +1,7 @@
 """Runs handed to trackers, into real local stores that are read back as their own tools read them: TensorBoard's and MLflow's.
 
-Weights & Biases and Trackio have no place here: their packages are no requirement of the tests. What they are given is the same.
+The packages of Weights & Biases and Trackio are no requirement of the tests. What they are given is the same. A few lines stand in
+for Trackio, which warns where others refuse.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.measure.metrics import METRICS
 from orchestrator.records import Device, Framework, Measurement, RunRecord
 from orchestrator.records import Status as Ending
-from orchestrator.report.export import TARGETS, export, reading
+from orchestrator.report.export import TARGETS, export, reading, to_wandb
 from orchestrator.report.export.series import MOST_POINTS
 from orchestrator.report.export.to_wandb import rows
 from orchestrator.report.export.tracker import Point, Status, package_of
@@ -394,6 +395,72 @@ def test_rows_of_series_stand_on_one_axis_each() -> None:
 def test_a_missing_package_is_named_with_its_extra() -> None:
     with pytest.raises(OrchestratorError, match=r"pip install 'tunebench\[trackio\]'"), package_of("trackio"):
         import there_is_no_such_module  # type: ignore[import-not-found]  # noqa: F401
+
+
+TRACKIO = """
+import os, warnings
+from types import SimpleNamespace
+TRACKIO_DIR, names, Markdown = os.environ["TRACKIO_DIR"], [], str
+
+class Api:
+    def runs(self, project):
+        if not os.path.isdir(TRACKIO_DIR):
+            raise ValueError("no such project")
+        return [SimpleNamespace(name=name) for name in os.listdir(TRACKIO_DIR)]
+
+def init(project, name, config, **more):
+    if project == "refused" or any(key.startswith("_") for key in config):
+        raise ValueError("it is reserved")
+    names.append(name)
+    return SimpleNamespace(log=lambda row, step: None)
+
+def finish():
+    try:
+        os.makedirs(TRACKIO_DIR, exist_ok=True)
+        open(os.path.join(TRACKIO_DIR, names[-1]), "w").close()
+    except OSError as error:
+        warnings.warn(f"failed to flush: {error.strerror}. User code will continue, but this batch could not be persisted.")
+"""
+
+
+def test_what_trackio_does_not_store_is_refused_and_no_argument_stops_it(campaign: Path, tmp_path: Path) -> None:
+    (tmp_path / "trackio.py").write_text(TRACKIO)
+    (tmp_path / "file").touch()
+    for path in campaign.glob("experiments/*/experiment.json"):
+        written = json.loads(path.read_text())
+        path.write_text(json.dumps({**written, "arguments": {**written["arguments"], "_private": "1"}}))
+
+    def sent(*words: str) -> tuple[int, str]:
+        argv = [sys.executable, "-m", "orchestrator", "export", "--to", "trackio", str(campaign), *words]
+        environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", "COLUMNS": "500"}
+        done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = sent("--dest", "file")
+    assert (
+        code == 2
+        and "error: trackio did not store " in said
+        and ": failed to flush: File exists; name another folder" in said
+    )
+    code, said = sent("--dest", "there", "--experiment", "refused")
+    assert code == 2 and "error: trackio refused: it is reserved" in said
+    code, said = sent("--dest", "there")
+    assert code == 0 and "3 new run(s)" in said and "so it has no _private" in said
+    assert "0 new run(s), 3 there already" in sent("--dest", "there")[1]
+
+
+@pytest.mark.parametrize(("written", "known"), [(None, False), ("one", True), ("", True), ("other", False)])
+def test_a_run_of_wandb_is_there_only_if_its_project_has_it(
+    campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str | None, known: bool
+) -> None:
+    """Markers of older versions are empty."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = next(reading.read(campaign).runs)
+    folder = tmp_path / f"wandb/offline-run-20261127_210525-{run.key}"
+    folder.mkdir(parents=True)
+    if written is not None:
+        (folder / to_wandb.WHOLE).write_text(written)
+    assert to_wandb._Project(None, tmp_path, name="one").has(run) == known
 
 
 def test_only_the_targets_own_package_is_imported(campaign: Path, tmp_path: Path) -> None:

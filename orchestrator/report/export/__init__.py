@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.files.reading import resolved
@@ -58,6 +59,11 @@ def export(
     return Exported(place=redact(place), new=new, already=already, warnings=(*reading.warnings, *notes))
 
 
+def _packages(error: Exception) -> set[str]:
+    """Return the packages whose code the error went through."""
+    return {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
+
+
 @contextmanager
 def _plain_errors(to: str) -> Iterator[None]:
     """Raise each error of a tracker as OrchestratorError. Such errors are: no network, no login, a database of another version."""
@@ -66,7 +72,8 @@ def _plain_errors(to: str) -> Iterator[None]:
     except OrchestratorError:
         raise
     except Exception as error:  # each package has its own exceptions, which are not defects of Tunebench
-        if type(error).__module__.partition(".")[0] in ("builtins", "orchestrator") and not isinstance(error, OSError):
+        is_own = type(error).__module__.partition(".")[0] in ("builtins", "orchestrator")
+        if is_own and not isinstance(error, OSError) and to not in _packages(error):
             raise
         why = str(error).strip().splitlines() or [type(error).__name__]
         raise OrchestratorError(

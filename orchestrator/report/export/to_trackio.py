@@ -21,6 +21,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.report.export.to_wandb import rows
 from orchestrator.report.export.tracker import Tracker, TrackerRun, as_code, outside_of_results, package_of
 
+_NOT_STORED = "could not be persisted"
 FOLDER_VARIABLE, ELSEWHERE = "TRACKIO_DIR", ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 
 
@@ -45,22 +46,24 @@ class _Project:
     def __init__(self, trackio: Any, *, name: str) -> None:
         self.place = f"project {name} in {trackio.TRACKIO_DIR}"
         self._trackio, self._name = trackio, name
-        try:
-            self._known = {str(run.name) for run in trackio.Api().runs(name)}
-        except ValueError:  # the project does not exist yet
-            self._known = set()
+        self._known = self._stored()
 
     def has(self, run: TrackerRun) -> bool:
         return run.full_name in self._known
 
     def add(self, run: TrackerRun) -> list[str]:
+        """Send the run. Raise OrchestratorError if it was not stored: Trackio only warns of that."""
+        reserved = [name for name in run.params if name.startswith("_")]
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             session = self._trackio.init(
                 project=self._name,
                 name=run.full_name,
                 group=run.experiment,
-                config={**run.params, "tags": dict(run.tags)},
+                config={
+                    **{name: run.params[name] for name in run.params if name not in reserved},
+                    "tags": dict(run.tags),
+                },
                 embed=False,
                 auto_log_gpu=False,
                 auto_log_cpu=False,
@@ -70,4 +73,18 @@ class _Project:
             texts = {name: self._trackio.Markdown(as_code(text)) for name, text in run.texts.items()}
             session.log({**run.metrics, **texts}, step=0)
             self._trackio.finish()
-        return [str(warning.message) for warning in caught]
+        said = [str(warning.message) for warning in caught]
+        lost = next((sentence for sentence in said if _NOT_STORED in sentence), None)
+        if lost or run.full_name not in self._stored():
+            why = lost.partition(". User code")[0] if lost else "it gave no reason"
+            raise OrchestratorError(f"trackio did not store {run.full_name}: {why}; name another folder with --dest")
+        return [
+            *said,
+            *([f"Trackio reserves names that begin with _, so it has no {', '.join(reserved)}"] if reserved else []),
+        ]
+
+    def _stored(self) -> set[str]:
+        try:
+            return {str(run.name) for run in self._trackio.Api().runs(self._name)}
+        except ValueError:  # the project does not exist yet
+            return set()

@@ -1,7 +1,7 @@
 """Runs in Weights & Biases: on the server that you are logged in to. With WANDB_MODE=offline they are in a local folder.
 
-The id of a run is its key. A completed export leaves a marker in the run's local folder, and the next export looks for this
-marker. If it finds none and is not offline, it asks the server for the run.
+The id of a run is its key. A completed export leaves a marker with the project's name in the run's local folder, and the next export
+looks for this marker. If it finds none and is not offline, it asks the server for the run.
 
 What it leaves out: in W&B, the time of a point is the time of the export. The columns `time_s` and `optimizer_step` have the run's
 times and steps.
@@ -43,7 +43,9 @@ class _Project:
         self._wandb, self._folder, self._name = wandb, folder, name
 
     def has(self, run: TrackerRun) -> bool:
-        if any(self._folder.glob(f"wandb/*run-*-{run.key}/{WHOLE}")):
+        markers = self._folder.glob(f"wandb/*run-*-{run.key}/{WHOLE}")
+        # Markers of older versions are empty.
+        if {marker.read_text(encoding="utf-8") for marker in markers} & {self._name, ""}:
             return True
         return os.environ.get("WANDB_MODE") not in ("offline", "disabled", "dryrun") and self._is_on_the_server(run)
 
@@ -79,7 +81,7 @@ class _Project:
             path.write_text(text, encoding="utf-8")
             session.save(str(path), base_path=session.dir, policy="end")
         session.finish(exit_code=0 if run.status is Status.OK else 1)
-        (Path(session.dir).parent / WHOLE).touch()
+        (Path(session.dir).parent / WHOLE).write_text(self._name, encoding="utf-8")
         return []
 
 
