@@ -592,6 +592,29 @@ def test_a_custom_trainer_needs_no_model(tmp_path: Path) -> None:
     assert one.custom.folder == str(tmp_path.resolve())
 
 
+def notes_on(tmp_path: Path, words: str, more: str = "", *, device: str = "cpu", axes: str = "num_gpus: [1, 2]") -> str:
+    custom = f"custom: {{command: [train, {words}], results: log, metrics: {{tokens_per_s: {{pattern: x}}}}, {more}}}"
+    text = f"scenarios: [{{name: s, trainer: custom, device: {device}, {axes}, {custom}}}]"
+    return " ".join(note for note in planned(tmp_path, text).notes if note.startswith("scenario 's'"))
+
+
+def test_a_number_that_each_process_prints_is_noted(tmp_path: Path) -> None:
+    assert "each process prints tokens_per_s, unless only rank 0 does" in notes_on(tmp_path, "a")
+    assert not notes_on(tmp_path, "a", axes="num_gpus: 1")
+    assert not notes_on(tmp_path, "'{num_gpus}'", "launcher: none")
+
+
+def test_an_axis_that_does_not_reach_the_command_is_noted(tmp_path: Path) -> None:
+    none = "launcher: none"
+    assert "several values of num_gpus; write {num_gpus} into it" in notes_on(tmp_path, "a", none)
+    assert not notes_on(tmp_path, "a", none, device="cuda"), "the command sees another number of GPUs"
+    with_argument = "num_gpus: [1, 2], matrix: {size: [64, 128]}"
+    assert "write {size} into" in notes_on(tmp_path, "'{num_gpus}'", none, axes=with_argument)
+    assert "write {num_gpus} into" in notes_on(tmp_path, "'{size}'", none, axes=with_argument)
+    assert not notes_on(tmp_path, "'{size}', '{num_gpus}'", none, axes=with_argument)
+    assert not notes_on(tmp_path, "'{size}'", none, axes="zip: [{num_gpus: [1, 2], size: [64, 128]}]")
+
+
 @pytest.mark.parametrize(("setting", "said"), cases("expand/a_mistake_on_the_command_line_is_not_blamed_on_the_file"))
 def test_a_mistake_on_the_command_line_is_not_blamed_on_the_file(setting: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(SelectionError) as caught:

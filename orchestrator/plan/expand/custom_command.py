@@ -1,22 +1,25 @@
 """Checks of the command that a scenario of the trainer `custom` has: its placeholders, and the sources of its metrics.
 
-`mistakes` checks the scenario, and `without_value` checks a cell. So every command of a plan can be filled.
+`mistakes` checks the scenario, and `without_value` checks a cell. So every command of a plan can be filled. `notes` looks at all
+experiments of a plan: at numbers that each process prints, and at axes that do not reach the command.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
 
 from orchestrator.errors import suggestion
-from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, FRAMEWORK, GPUS, Cell, Layers
+from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, FRAMEWORK, GPUS, MODEL, Cell, Layers
 from orchestrator.plan.checks import Found
 from orchestrator.plan.config import Scenario
 from orchestrator.plan.config.argument_text import as_yaml
-from orchestrator.records import Text
-from orchestrator.trainers.external.custom import PROVIDED, placeholders
-from orchestrator.trainers.units import wrong_unit
+from orchestrator.records import CustomCommand, Device, Experiment, Text
+from orchestrator.trainers.external.custom import PROVIDED, filled, placeholders
+from orchestrator.trainers.units import unit_of, wrong_unit
 
 
 def mistakes(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str, Text | None]) -> Found:
@@ -80,3 +83,52 @@ def _wrong_pattern(pattern: str) -> str | None:
     if groups > 1:
         return f"has {groups} groups; write one group around the number, and (?:…) for the others"
     return None
+
+
+def notes(experiments: Iterable[Experiment]) -> Iterator[str]:
+    """Yield a sentence for each scenario whose command may have been meant differently."""
+    own = (one for one in experiments if one.custom is not None and one.skip is None)
+    for scenario, group in groupby(own, key=lambda one: one.scenario):
+        cells = list(group)
+        custom = cells[0].custom
+        if custom is None:
+            continue
+        several = custom.launcher == "accelerate" and any(cell.num_gpus > 1 for cell in cells)
+        if several and custom.results in ("stdout", "log") and (names := _of_all_devices(custom)):
+            yield (
+                f"scenario {scenario!r}: each process prints {names}, unless only rank 0 does, and the last value counts; "
+                "make it the value of all processes, not of one"
+            )
+        if custom.launcher == "none" and (axes := _without_effect(cells)):
+            wanted = ", ".join(f"{{{name}}}" for name in axes)
+            yield (
+                f"scenario {scenario!r}: the same command runs for several values of {' and '.join(axes)}; "
+                f"write {wanted} into it, if it does not find the value itself"
+            )
+
+
+def _of_all_devices(custom: CustomCommand) -> str:
+    """Return the names of the metrics that count all devices, as text."""
+    return " and ".join(name for name in custom.metrics if (unit_of(name) or "").endswith("all devices"))
+
+
+def _without_effect(cells: Iterable[Experiment]) -> list[str]:
+    """Return the counts and arguments that differ between two experiments with the same command and environment.
+
+    On GPUs, the number of processes is the number of GPUs that the command sees.
+    """
+    firsts: dict[tuple[object, ...], Experiment] = {}
+    found: dict[str, None] = {}
+    for cell in cells:
+        words = filled(cell, run_dir=Path("{run_dir}"), at_launch={})
+        framework = cell.framework and cell.framework.name
+        seen = cell.num_gpus if cell.device is Device.CUDA else None
+        environment = cell.environment and cell.environment.name
+        key = (*words, framework, cell.python, environment, cell.num_nodes, seen)
+        first = firsts.setdefault(key, cell)
+        if first.num_gpus != cell.num_gpus:
+            found[GPUS] = None
+        if first.model != cell.model:
+            found[MODEL] = None
+        found.update((name, None) for name, _ in sorted(first.arguments.items() ^ cell.arguments.items()))
+    return list(found)

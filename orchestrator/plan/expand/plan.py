@@ -11,6 +11,7 @@ from orchestrator.errors import ConfigError, Problem, SelectionError
 from orchestrator.machine.provenance import Machine
 from orchestrator.plan.checks import MAX_CELLS
 from orchestrator.plan.config import Suite
+from orchestrator.plan.expand import custom_command
 from orchestrator.plan.expand.expansion import Expansion
 from orchestrator.plan.identity.sources import Sources
 from orchestrator.plan.selection import Selection, chosen_experiments, chosen_scenarios, slow_scenarios
@@ -67,6 +68,6 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
     return Plan(
         experiments=tuple(chosen.values()),
         collapsed=tuple(one for one in collapsed if one.id in chosen),
-        notes=(*on_files, *notes),
+        notes=(*on_files, *notes, *custom_command.notes(chosen.values())),
         not_chosen=frozenset(id for id in experiments if id not in chosen),
     )
