@@ -33,6 +33,7 @@ from orchestrator.plan.data import published_models
 from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text, whole_number
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.argument_values import Doubt, doubt, known, unlikely, wrong
+from orchestrator.trainers.external import operators
 
 Found = Iterator[tuple[YamlPath, str]]
 
@@ -118,8 +119,15 @@ def _too_few_steps(scenario: Scenario, arguments: Mapping[str, Text], trainer: T
         )
 
 
-def mistakes(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[str, str]]:
-    """Yield the name of each argument that the trainer does not accept, with a sentence that says why."""
+def mistakes(
+    arguments: Mapping[str, Text], trainer: Trainer, written: Collection[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each argument that the trainer does not accept, with a sentence that says why.
+
+    `written` are the names that the scenario file has for this scenario.
+    """
+    if trainer.name == operators.NAME:
+        yield from operators.mistakes(arguments, written)
     yield from ((name, doubtful.sentence) for name, doubtful in _doubts(arguments, trainer) if doubtful.certain)
     for name in known(arguments):
         value = arguments[name]

@@ -17,7 +17,9 @@ from factories.suites import expanded, suite
 
 from orchestrator import trainers
 from orchestrator.compare.comparison import Verdict
+from orchestrator.errors import ConfigError
 from orchestrator.measure.metrics import METRICS
+from orchestrator.plan.selection import Selection
 from orchestrator.records import Experiment
 from orchestrator.trainers.external import operators as trainer
 
@@ -378,6 +380,28 @@ def test_the_plan_refuses_what_the_program_would_refuse(
     experiment = made(trainer="operators", arguments=arguments, num_gpus=gpus)
     reason = trainers.get("operators").problem(experiment)
     assert (reason.text if reason else None) == sentence
+
+
+def test_a_word_that_no_operator_has_is_a_mistake_in_the_file(tmp_path: Path) -> None:
+    """Also if other cells of the scenario could run. An axis of the command line may be meant for other scenarios."""
+    matrix = "matrix: {operator: [rmsnrm, swiglu], shap: [8x8]}"
+    given = "arguments: {shape: 8*8, implementation: ligre, dtype: [float32, bfloat16]}"
+    text = f"scenarios:\n- {{name: s, trainer: operators, device: cpu, {matrix}, {given}}}\n"
+    with pytest.raises(ConfigError) as caught:
+        expanded(suite(tmp_path, text))
+    said = str(caught.value)
+    assert all(":2:" in line for line in said.splitlines()), said
+    for mistake in (
+        "operator: 'rmsnrm' is invalid; did you mean 'rmsnorm'?",
+        "trainer operators has no argument 'shap'; did you mean 'shape'?",
+        "shape: '8*8' is invalid; write sizes with an x",
+        "implementation: 'ligre' is invalid; did you mean 'liger'?",
+        "dtype: the list 'float32', 'bfloat16' is invalid",
+    ):
+        assert said.count(mistake) == 1, said
+    right = text.replace(matrix, "matrix: {operator: [swiglu]}").replace(given, "arguments: {shape: 8x8}")
+    elsewhere = expanded(suite(tmp_path, right), Selection(axes={"max_steps": (5,)}))[0]
+    assert elsewhere.skip and elsewhere.skip.text.startswith("trainer operators has no argument 'max_steps'. Allowed")
 
 
 MINE = """

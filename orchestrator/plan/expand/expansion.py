@@ -332,7 +332,9 @@ class Expansion:
     def _check(self, arguments: Mapping[str, Text], cell: Cell) -> None:
         """Check the arguments that no earlier cell had. Raises ConfigError for arguments that the trainer does not accept."""
         self.notes.extend(checks.notes_on(arguments, self.scenario, self.trainer, self.script))
-        found = ((self.layers.origin(name, cell), text) for name, text in checks.mistakes(arguments, self.trainer))
+        layers = {name: self.layers.origin(name, cell) for name in arguments}
+        written = [name for name, layer in layers.items() if layer.path]
+        found = ((layers[name], text) for name, text in checks.mistakes(arguments, self.trainer, written))
         self._refuse((layer.path, text if layer.path else f"{text} (from {layer.origin})") for layer, text in found)
 
     def _settle_batch(self, arguments: dict[str, Text | None], cell: Cell) -> Reason | None:

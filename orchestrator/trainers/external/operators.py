@@ -8,7 +8,8 @@ device's time is missing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ _IMPLEMENTATIONS: Mapping[str, tuple[str, ...]] = {
     "nf4_linear": ("eager",),
     **dict.fromkeys(COLLECTIVES, ("eager",)),
 }
+ANY_IMPLEMENTATION = tuple(dict.fromkeys((*_COMPILED, *chain(*_IMPLEMENTATIONS.values()), "module:callable")))
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "operator": OPERATORS,
     "dtype": ("float32", "bfloat16", "float16"),
@@ -152,42 +154,61 @@ def module_in(arguments: Mapping[str, Text]) -> str | None:
     return module if colon else None
 
 
+def mistakes(arguments: Mapping[str, Text], written: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield each argument that is wrong for every operator, with a sentence that says why.
+
+    An unknown name is a mistake only if it is in `written`, the names of the scenario itself. The command line and a file of
+    defaults may have arguments for other scenarios.
+    """
+    for name, value in arguments.items():
+        if name in ARGUMENTS:
+            why = _wrong_value(name, value)
+            yield from [(name, f"{name}: {why}")] if why else []
+        elif name != _MODEL and name in written:
+            yield name, f"trainer operators has no argument {name!r}{suggestion(name, ARGUMENTS)}"
+
+
+def _wrong_value(name: str, value: Text) -> str | None:
+    if not isinstance(value, str):
+        items = f"the list {', '.join(map(repr, value))}" if value else "an empty list"
+        return f"{items} is invalid; write one value (to try several values, list them under 'matrix:')"
+    allowed = _CHOICES.get(name, ())
+    if name == "implementation" and ":" not in value:
+        allowed = ANY_IMPLEMENTATION
+    if allowed and value not in allowed:
+        return f"{value!r} is invalid{suggestion(value, allowed)}"
+    if name == "shape" and not all(map(_SHAPE.fullmatch, value.split(","))):
+        return f"{value!r} is invalid; write sizes with an x between them, such as 8x2048x4096"
+    return _wrong_number(value, *_LIMITS[name]) if name in _LIMITS else None
+
+
+def _wrong_number(text: str, is_whole: bool, least: float, most: float) -> str | None:
+    try:
+        if least <= (int if is_whole else float)(text) <= most:
+            return None
+    except ValueError:
+        pass
+    return f"{text!r} is invalid; write {'a whole number' if is_whole else 'a number'} from {least} to {most}"
+
+
 def _wrong(experiment: Experiment) -> str | None:
     """Return a sentence about arguments that the program would refuse, or None."""
-    arguments = {name: str(value) for name, value in experiment.arguments.items() if name != _MODEL}
-    for name in arguments.keys() - {*ARGUMENTS}:
-        return f"{name} is not an argument of trainer operators{suggestion(name, ARGUMENTS)}; it has {', '.join(ARGUMENTS)}"
+    for _, sentence in mistakes(experiment.arguments, experiment.arguments):
+        return sentence
+    arguments = {name: str(value) for name, value in experiment.arguments.items()}
     for name in ("operator", "shape"):
         if name not in arguments:
             return f"{name} is missing; write it under 'arguments:' or 'matrix:'"
-    for name, allowed in _CHOICES.items():
-        if arguments.get(name, allowed[0]) not in allowed:
-            return f"{name} {arguments[name]} is invalid; write {', '.join(allowed)}"
-    implementation = arguments.get("implementation", "eager")
-    allowed = _IMPLEMENTATIONS.get(arguments["operator"], _COMPILED)
+    operator, implementation = arguments["operator"], arguments.get("implementation", "eager")
+    allowed = _IMPLEMENTATIONS.get(operator, _COMPILED)
     if ":" not in implementation and implementation not in allowed:
         named = f"{', '.join(allowed)}, or module:callable"
-        return f"implementation {implementation} is unknown; write {named}"
-    return _wrong_number(arguments) or _wrong_shape(arguments) or _wrong_processes(experiment, arguments["operator"])
-
-
-def _wrong_number(arguments: Mapping[str, str]) -> str | None:
-    for name, (is_whole, least, most) in _LIMITS.items():
-        try:
-            value = (int if is_whole else float)(arguments.get(name, str(least)))
-            if least <= value <= most:
-                continue
-        except ValueError:
-            pass
-        kind = "a whole number" if is_whole else "a number"
-        return f"{name} {arguments[name]} is invalid; write {kind} from {least} to {most}"
-    return None
+        return f"operator {operator} has no implementation {implementation}; write {named}"
+    return _wrong_shape(arguments) or _wrong_processes(experiment, operator)
 
 
 def _wrong_shape(arguments: Mapping[str, str]) -> str | None:
     shapes, operator = arguments["shape"].split(","), arguments["operator"]
-    if not all(map(_SHAPE.fullmatch, shapes)):
-        return f"shape {arguments['shape']} is invalid; write sizes with an x between them, such as 8x2048x4096"
     if operator == "einsum" and "equation" not in arguments:
         return "equation is missing; write one such as 'bij,jk->bik' for operator einsum"
     if operator != "einsum" and len(shapes) > 1:
