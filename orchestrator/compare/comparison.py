@@ -138,7 +138,7 @@ class Row:
     `p_adjusted` is the p value after the correction over all rows of the metric. `paired` means that the sides took turns, and
     that a drift is removed from the ratio and its interval. `first_runs` says whether the first runs were cold and are left out
     of all numbers of the row. `may_be_worse_by` is the slowdown that an inconclusive row should rule out, but does not. `doubt`
-    says why a change does not count: most runs of a side were disturbed. `why` is a short reason.
+    says why a change does not count: most runs of the slower side were disturbed. `why` is a short reason.
     """
 
     label: str

@@ -51,16 +51,16 @@ class Sample:
     def disturbed(self, ratio: float) -> tuple[str, int]:
         """Return why a change by this ratio does not count, and how many more runs per side it needs; an empty text if it counts.
 
-        A speed is in doubt if most runs of a side were disturbed, unless that cannot have slowed them so much. Losses and memory do
-        not suffer.
+        A change of a speed is in doubt if most runs of the slower side were disturbed, unless that cannot have slowed them so much.
+        A disturbance of the faster side cannot be its cause: without it, the change is larger. Losses and memory do not suffer.
         """
         if self.rule.judged is not Judged.TEST or self.rule.metric == STEPS_TO_TARGET:
             return "", 0
-        for side, runs in (("base", self.base), ("new", self.new)):
-            doubts = [run.doubt for run in runs if run.doubt and (run.slowed or math.inf) > max(ratio, 1 / ratio)]
-            if more := max(0, 2 * len(doubts) - len(runs)):
-                return f"most runs of {side} were {doubts[0]}", more
-        return "", 0
+        is_faster = self.rule.is_better(math.log(ratio))
+        side, runs = ("base", self.base) if is_faster else ("new", self.new)
+        doubts = [run.doubt for run in runs if run.doubt and (run.slowed or math.inf) > max(ratio, 1 / ratio)]
+        more = max(0, 2 * len(doubts) - len(runs))
+        return (f"most runs of {side} were {doubts[0]}", more) if more else ("", 0)
 
     @property
     def is_start_up(self) -> bool:
