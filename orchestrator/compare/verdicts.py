@@ -15,22 +15,27 @@ from itertools import count
 
 from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.compare.fleet import fleet, one_after_the_other
-from orchestrator.compare.judging import LOSS, Measured, measure, p_value, row, with_shared_noise
-from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
+from orchestrator.compare.judging import Measured, measure, p_value, row, with_shared_noise
+from orchestrator.compare.rules import (
+    DEFAULT,
+    HEADLINES,
+    REAL_TOKENS,
+    TOKENS,
+    Correction,
+    Rule,
+    Rules,
+    better_direction,
+    one_headline,
+)
 from orchestrator.compare.sides import screens
 from orchestrator.compare.sides.cold_runs import Sample, in_order, without_cold_runs
-from orchestrator.compare.sides.incomparable import is_failed, verdict_on_pair
-from orchestrator.compare.sides.keys import EFFECTIVE, OURS, SOFTWARE
+from orchestrator.compare.sides.incomparable import is_failed, other_padding_is_known, unlike, verdict_on_pair
+from orchestrator.compare.sides.keys import OURS, SOFTWARE
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import Direction, Judged
-from orchestrator.results.table.baseline.other_work import other_work
-from orchestrator.results.table.rows import FINGERPRINT
-
-# Packages that draw the random weights of a `config:` model.
-_DRAW_WEIGHTS = ("torch", "transformers")
 
 # The runs of one pair that have one metric, and their values.
 Judgement = tuple[Sample, Measured]
@@ -170,6 +175,8 @@ def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[
     is_complete = all(entry.whole for pair in comparable for entry in (pair.base, pair.new) if entry is not None)
     lost = (base - new).intersection(HEADLINES) if is_complete else set()
     names = [name for name in DEFAULT if name in both | lost]
+    if TOKENS in names and any(map(other_padding_is_known, comparable)):
+        names.insert(names.index(TOKENS) + 1, REAL_TOKENS)
     if both.isdisjoint(DEFAULT):
         names += sorted(name for name in both if better_direction(name) is not Direction.NONE)
     one_sided = [(name, "base") for name in DEFAULT if name in base - new - lost]
@@ -180,7 +187,10 @@ def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[
 def _samples(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Sample]:
     base, new = map(in_order, _runs(pair))
     held = [rule for rule in judged if any(rule.metric in run.numbers for run in (*base, *new))]
-    changed = [one.name.removeprefix(EFFECTIVE) for one in pair.arguments]
+    if not rules.metrics:
+        left_out = TOKENS if other_padding_is_known(pair) else REAL_TOKENS
+        known = {rule.metric for rule in held}
+        held = one_headline([rule for rule in held if rule.metric != left_out or TOKENS not in known])
     return [
         Sample(
             label=pair.label,
@@ -188,36 +198,10 @@ def _samples(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Sample]:
             base=tuple(run for run in base if rule.metric in run.numbers),
             new=tuple(run for run in new if rule.metric in run.numbers),
             never_steady=len(new) == 1 and new[0].never_steady,
-            unlike=_other_work(other_work(rule.metric, changed))
-            or (_other_weights(pair) if rule.metric == LOSS else ""),
+            unlike=unlike(pair, rule.metric),
         )
-        for rule in (held if rules.metrics else one_headline(held))
+        for rule in held
     ]
-
-
-def _other_work(argument: str | None) -> str:
-    return f"{argument} differs, which changes the work that it measures" if argument else ""
-
-
-def _other_weights(pair: Pair) -> str:
-    """Return why the losses of a pair are not compared: its runs started from other weights, or they may have.
-
-    Other versions of the packages that draw a model's random weights may draw others.
-    """
-    for one in pair.arguments:
-        if one.name == FINGERPRINT and None not in (one.base, one.new):
-            return (
-                f"the runs started from other weights ({FINGERPRINT.removeprefix(EFFECTIVE)} {one.base} and {one.new})"
-            )
-    model = str(pair.base.key.get("model_name_or_path", "")) if pair.base else ""
-    versions = [one.name for one in pair.environment if one.name in _DRAW_WEIGHTS]
-    saved = pair.base is not None and "saved" in (pair.base.key.get("weights"), pair.base.arguments.get("weights"))
-    if not model.startswith("config:") or not versions or saved:
-        return ""
-    others = " and ".join(versions)
-    return (
-        f"{model} has random weights, which another version of {others} may draw otherwise; `weights: saved` keeps them"
-    )
 
 
 def _rows(pairs: Sequence[Pair], judgements: Sequence[Judgement], rules: Rules) -> list[Row]:

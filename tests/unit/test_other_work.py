@@ -15,7 +15,7 @@ from orchestrator import trainers
 from orchestrator.compare.rules import DEFAULT
 from orchestrator.measure.metrics import METRICS
 from orchestrator.results.table.baseline import pairs_of
-from orchestrator.results.table.baseline.other_work import other_work
+from orchestrator.results.table.baseline.other_work import other_padding, other_work
 
 KNOWN = json.loads((Path(trainers.__file__).parent / "argument_types.json").read_text(encoding="utf-8"))
 STEP = {"step_time_s", "first_step_s", "train_runtime", "train_loss", "steps_to_target"}
@@ -104,6 +104,28 @@ def test_an_argument_that_changes_no_work_hides_nothing(argument: str) -> None:
 def test_an_argument_that_changes_the_work_leaves_rates_and_memory(arguments: list[str], metrics: set[str]) -> None:
     for argument in arguments:
         assert untested(argument) == metrics, argument
+
+
+@pytest.mark.parametrize(
+    ("arguments", "surely", "perhaps"),
+    [
+        (["max_seq_len", "cutoff_len", "packing", "sample_packing", "effective_packing"], True, True),
+        (["padding_free", "effective_padding_free", "dataset_kwargs.padding", "pad_to_multiple_of"], True, True),
+        (["group_by_length", "train_sampling_strategy"], True, True),
+        (["per_device_train_batch_size", "gradient_accumulation_steps"], False, True),
+        (
+            ["max_steps", "optim", "padding_side", "per_device_eval_batch_size", "eval_max_length", "shape"],
+            False,
+            False,
+        ),
+    ],
+)
+def test_an_argument_that_changes_the_padding_is_known(arguments: list[str], surely: bool, perhaps: bool) -> None:
+    for argument in arguments:
+        for name in ("tokens_per_s", "train_tokens_per_second"):
+            found = [other_padding(name, [argument]), other_padding(name, [argument], perhaps=True)]
+            assert [one is not None for one in found] == [surely, perhaps], argument
+        assert other_padding("real_tokens_per_s", [argument], perhaps=True) is None
 
 
 def test_every_time_of_a_step_is_one_and_what_comes_before_the_steps_is_none() -> None:

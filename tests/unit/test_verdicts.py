@@ -140,6 +140,50 @@ def test_the_speed_of_a_single_run_without_a_steady_state_is_not_claimed(unstead
         assert row.why == "no steady state in the only run of a side" and row.may_be_worse_by
 
 
+REAL, WHOLE = "real_tokens_per_s", "train_tokens_per_second"
+
+
+@given(
+    argument=st.sampled_from(["max_seq_len", "effective_packing", "per_device_train_batch_size", "optim"]),
+    shares=st.tuples(*[st.sampled_from([0.0, 0.04, 0.3, None])] * 2),
+    name=st.sampled_from([SPEED, WHOLE]),
+    is_asked=st.booleans(),
+)
+def test_a_speed_that_counts_padding_is_judged_only_if_the_padding_is_the_same(
+    argument: str, shares: tuple[float | None, float | None], name: str, is_asked: bool
+) -> None:
+    """Shorter rows have less padding. So fewer tokens per second were processed, and as many that are no padding."""
+    sides = [
+        entry(
+            "a", {name: speeds, **({} if share is None else {SPEED: speeds, REAL: [x * (1 - share) for x in speeds]})}
+        )
+        for share, speeds in zip(shares, (NOISY, times(0.9)), strict=True)
+    ]
+    changed = (Difference(name=argument, base="128", new="64"),)
+    rules = Rules(metrics=(name,)) if is_asked else Rules()
+    rows = {row.metric: row for row in compared(paired(*sides, arguments=changed), rules=rules).rows}
+    is_known, is_length = None not in shares, argument in ("max_seq_len", "effective_packing")
+    is_other = argument != "optim" and shares[0] != shares[1] if is_known else is_length
+    if is_known and is_other and not is_asked:
+        assert rows.keys() == {REAL} and rows[REAL].verdict in (Verdict.IMPROVED, Verdict.REGRESSED, Verdict.SAME)
+        return
+    row = rows[name if is_asked or not is_known else SPEED]
+    assert REAL not in rows and (row.verdict is Verdict.UNTESTED) == is_other
+    named = argument.removeprefix("effective_")
+    assert row.why == (f"{named} differs, which changes the padding that it counts" if is_other else "")
+
+
+def test_over_all_experiments_speeds_with_and_without_padding_are_apart() -> None:
+    both = {SPEED: NOISY, REAL: times(0.8)}
+    changed = (Difference(name="max_seq_len", base="128", new="64"),)
+    shorter = {SPEED: times(0.9), REAL: times(0.8)}
+    pairs = [paired(entry(f"{n}", both), entry(f"{n}", both if n < 2 else shorter)) for n in range(4)]
+    pairs[2:] = [replace(pair, arguments=changed) for pair in pairs[2:]]
+    found = compared(*pairs)
+    assert [(row.label, row.metric) for row in found.rows] == [("0", SPEED), ("1", SPEED), ("2", REAL), ("3", REAL)]
+    assert [(line.metric, line.pairs) for line in found.fleet] == [(SPEED, 2), (REAL, 2)]
+
+
 BUSY = "on a busy host"
 
 

@@ -74,7 +74,7 @@ _WHOLE_KEY = "steps"
 # A word of a command that needs no quotes to be read: as for shlex, and with the braces of `{python}`.
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./{}-]+", re.ASCII)
 _OF_PLACES = {"folder", "files", "script", "module"}  # the names of scripts are in the keys of entries
-_OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
+OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
 _OF_THE_GPUS = (GPU, "gpu_power_limit_w", "gpu_sm_clock_max_mhz")
 
 
@@ -220,7 +220,7 @@ def disqualifying(base: Entry, new: Entry, differences: Iterable[Difference]) ->
     forbidding = []
     for difference in differences:
         name, before, after = difference.name, difference.base, difference.new
-        is_known = (before is not None and after is not None) or (both_whole and name in _OF_DATA)
+        is_known = (before is not None and after is not None) or (both_whole and name in OF_DATA)
         if is_known and name in DISQUALIFYING and not (name == CPU and has_gpu):
             as_compared = DISQUALIFYING[name]
             forbidding += [name] if as_compared(before) != as_compared(after) else []
@@ -251,7 +251,7 @@ def _slowing(value: Value) -> frozenset[str]:
 
 # A mapping from a name to a function of its value. If the function's results differ between the sides, a comparison is forbidden.
 DISQUALIFYING: Mapping[str, Callable[[Value], object]] = {
-    **dict.fromkeys((GPU, CPU, DEVICE, *_OF_DATA), _text),
+    **dict.fromkeys((GPU, CPU, DEVICE, *OF_DATA), _text),
     NEIGHBOURS: _sharing,
     **dict.fromkeys(_OF_THE_GPUS, _text),
     MONITORING: _slowing,

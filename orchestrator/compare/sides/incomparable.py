@@ -1,11 +1,27 @@
-"""The verdict on a pair that has no numbers to compare: a side is missing, failed, cannot be read, or is not comparable. Pure."""
+"""Decide what cannot be compared: pairs without comparable numbers, and metrics that measure different things on the sides. Pure.
+
+A pair has no comparable numbers if a side is missing, failed, cannot be read, or is not comparable. Metrics of other pairs measure
+different things if an argument that differs changes the work or the padding, or if the runs started from other weights.
+"""
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from orchestrator.compare.comparison import Entry, Pair, Verdict
+from orchestrator.compare.rules import REAL_TOKENS, TOKENS
+from orchestrator.compare.sides.environment import OF_DATA
+from orchestrator.compare.sides.keys import EFFECTIVE
 from orchestrator.records import Status
+from orchestrator.results.table.aggregate import LOSS
+from orchestrator.results.table.baseline.other_work import other_padding, other_work
+from orchestrator.results.table.rows import FINGERPRINT
 
 OK = Status.OK.value
+# A smaller difference between shares of padding does not count.
+_PADDING = 0.001
+# Packages that draw the random weights of a `config:` model.
+_DRAW_WEIGHTS = ("torch", "transformers")
 
 
 def verdict_on_pair(pair: Pair) -> tuple[Verdict, str] | None:
@@ -80,3 +96,73 @@ def _unreadable(entry: Entry) -> str:
 def _failure(entry: Entry) -> str:
     some = f"{entry.failed_runs} of {entry.failed_runs + len(entry.runs)} runs: " if entry.runs else ""
     return f"{some}{entry.failure or entry.status}"
+
+
+def unlike(pair: Pair, name: str) -> str:
+    """Return why a metric measures different things on the two sides of a pair. Return an empty text if it does not."""
+    argument = other_work(name, _changed(pair))
+    if argument:
+        return f"{argument} differs, which changes the work that it measures"
+    if name == LOSS:
+        return _other_weights(pair)
+    argument = _other_padding(pair, name)
+    return f"{argument} differs, which changes the padding that it counts" if argument else ""
+
+
+def other_padding_is_known(pair: Pair) -> bool:
+    """Return whether an argument changed the padding that tokens per second count, and the speed without padding is known."""
+    return None not in _real_shares(pair) and _other_padding(pair, TOKENS) is not None
+
+
+def _changed(pair: Pair) -> list[str]:
+    return [one.name.removeprefix(EFFECTIVE) for one in pair.arguments]
+
+
+def _other_padding(pair: Pair, name: str) -> str | None:
+    """Return what changed the padding that a rate counts. Return None if nothing did.
+
+    If the padding is unknown, only arguments count that change it for most data.
+    """
+    base, new = _real_shares(pair)
+    if base is None or new is None:
+        return other_padding(name, _changed(pair))
+    if abs(new - base) <= _PADDING:
+        return None
+    argument = other_padding(name, _changed(pair), perhaps=True)
+    data = next((one.name for one in pair.environment if one.name in OF_DATA), None)
+    return argument or (data if other_padding(name, ["padding"]) else None)
+
+
+def _real_shares(pair: Pair) -> list[float | None]:
+    """Return the mean share of tokens that are not padding on each side. It is None unless all runs with a speed know it."""
+    sides = [
+        [run.numbers for run in entry.runs if run.numbers.get(TOKENS, 0.0) > 0] if entry else []
+        for entry in (pair.base, pair.new)
+    ]
+    return [
+        fmean(numbers[REAL_TOKENS] / numbers[TOKENS] for numbers in side)
+        if side and all(REAL_TOKENS in numbers for numbers in side)
+        else None
+        for side in sides
+    ]
+
+
+def _other_weights(pair: Pair) -> str:
+    """Return why the losses of a pair are not compared: its runs started from other weights, or they may have.
+
+    Other versions of the packages that draw a model's random weights may draw others.
+    """
+    for one in pair.arguments:
+        if one.name == FINGERPRINT and None not in (one.base, one.new):
+            return (
+                f"the runs started from other weights ({FINGERPRINT.removeprefix(EFFECTIVE)} {one.base} and {one.new})"
+            )
+    model = str(pair.base.key.get("model_name_or_path", "")) if pair.base else ""
+    versions = [one.name for one in pair.environment if one.name in _DRAW_WEIGHTS]
+    saved = pair.base is not None and "saved" in (pair.base.key.get("weights"), pair.base.arguments.get("weights"))
+    if not model.startswith("config:") or not versions or saved:
+        return ""
+    others = " and ".join(versions)
+    return (
+        f"{model} has random weights, which another version of {others} may draw otherwise; `weights: saved` keeps them"
+    )

@@ -1,9 +1,9 @@
 """Decide which metrics cannot compare two experiments, because an argument that differs changes the work that they measure. Pure.
 
 A larger batch makes more work of a step, so the times of its steps do not tell which experiment is faster. The same is true for
-losses and for numbers of steps. Rates per token and memory are compared in any case. Arguments of Tunebench's trainers are known by
-their whole names. For axes of other trainers, whole words of their names count, and the sections before a name do not. Arguments
-of evaluation, logging and saving change no work that is measured.
+losses and for numbers of steps. Memory is compared in any case, and rates per token unless they count other padding. Arguments of
+Tunebench's trainers are known by their whole names. For axes of other trainers, whole words of their names count, and the sections
+before a name do not. Arguments of evaluation, logging and saving change no work that is measured.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Work(Enum):
     CALL = auto()  # one call of an operator
     ROUND = auto()  # one benchmark of pytest-benchmark
     GPUS = auto()  # the number of GPUs that a rate per GPU is divided by
+    PADDING = auto()  # how many tokens of a batch are padding
 
 
 # Patterns of whole names, whose words are joined by `_`, and the work that such an argument changes.
@@ -42,13 +43,14 @@ _ARGUMENTS: tuple[tuple[str, tuple[Work, ...]], ...] = (
     (
         "((train|training|model|max|prompt|completion|data|datasets?|tokenizer|encoder|decoder|source|target|input|packed)_)*"
         "((seq|sequence|context|ctx|cutoff|block|row)_?(len|length|size|tokens)|len|length|tokens|seq|sequence|context)",
-        (Work.STEP, Work.SAMPLE),
+        (Work.STEP, Work.SAMPLE, Work.PADDING),
     ),
-    ("tokens_per_sample", (Work.STEP, Work.SAMPLE)),
+    ("tokens_per_sample", (Work.STEP, Work.SAMPLE, Work.PADDING)),
     (
         "((sample|neat|train|data|datasets?)_)*(pack|packing|packed)(_(rows|samples|sequences|strategy))?",
-        (Work.STEP, Work.SAMPLE),
+        (Work.STEP, Work.SAMPLE, Work.PADDING),
     ),
+    ("(.*_)?padding(_free|_strategy)?|pad_to_[a-z_]+|group_by_length|train_sampling_strategy", (Work.PADDING,)),
     # max_steps, num_train_epochs, num_epochs, max_iters, train_steps, total_steps, steps
     ("((max|num|total|n|train|training|optimizer)_)*(steps?|epochs?|iters|iterations)(_per_epoch)?", (Work.RUN,)),
     ("((max|num|limit)_)?train_(samples|batches)|(max|num)_(samples|batches)|max_(updates?|duration)", (Work.RUN,)),
@@ -79,6 +81,8 @@ _METRICS: Mapping[str, tuple[Work, ...]] = {
     **dict.fromkeys(("round_time_s", "round_iqr_s"), (Work.STEP, Work.ROUND)),
     "train_tokens_per_second": (Work.GPUS,),
 }
+# Rates that count padding as work.
+_COUNT_PADDING = ("tokens_per_s", "tokens_per_s_per_gpu", "train_tokens_per_second")
 _TIMES_OF_OWN_TRAINERS = re.compile(r".*(?<!_per)_(s|ms|us|ns)")
 
 
@@ -89,6 +93,16 @@ def other_work(name: str, arguments: Iterable[str]) -> str | None:
     """
     measured = _measured(name)
     return next((argument for argument in arguments if measured & _changed(argument)), None)
+
+
+def other_padding(name: str, arguments: Iterable[str], *, perhaps: bool = False) -> str | None:
+    """Return the first of these arguments that changes how much padding a rate of tokens counts. Return None if none of them does.
+
+    `perhaps`: an argument counts, too, if it changes the padding of some data only, such as the batch.
+    """
+    kinds = {Work.PADDING, Work.STEP} if perhaps else {Work.PADDING}
+    counts = name in _COUNT_PADDING
+    return next((argument for argument in arguments if counts and kinds & _changed(argument)), None)
 
 
 @cache
