@@ -35,11 +35,33 @@ def test_what_is_no_name_stays(text: str) -> None:
     assert hide(text) == text
 
 
-def test_replacements_are_counted() -> None:
+def test_every_name_is_counted_once() -> None:
     names = Names(KNOWN)
-    names.hide("gpu-box alice")
-    names.hide("vm1 VM1 /home/alice 10.0.0.1")
-    assert {kind: count for kind, count in names.places.items() if count} == {"host": 3, "user": 2, "address": 1}
+    names.hide("gpu-box alice gpu-box.corp.example.org")
+    names.hide('vm1 VM1 /home/alice 10.0.0.1 {"host": "vm1"} 10.0.0.1')
+    assert {kind: len(found) for kind, found in names.found.items()} == {"host": 2, "user": 1, "address": 1}
+
+
+@pytest.mark.parametrize("name", ["vm", "VM.corp", "a", "node", "gpu", "train"])
+def test_a_host_with_any_name_is_hidden_where_only_a_host_can_be(name: str) -> None:
+    """In free text, `vm` and `train` are words."""
+    names = Names(Known(hosts=frozenset((name.lower(), "gpu-box"))))
+    value = {
+        **{"host": {"cpu": "X", "name": name, "count": 2}, "nodes": [{"host": name}], "node": name},
+        **{"provenance_host_name": name, "name": name, "owner": {"host": name, "pid": 7}},
+    }
+    text = json.dumps(value, indent=2)
+    hidden = json.loads(names.hide(text))
+    assert hidden == json.loads(text.replace(f': "{name}"', ': "hidden-host"')) | {"name": name}
+    table = f'id,host,provenance_nodes,x\n"a,\n{name}",{name},"{name}, gpu-box",{name}\r\n{name},other,{name},'
+    assert names.hide(table, is_csv=True) == (
+        f'id,host,provenance_nodes,x\n"a,\n{name}",hidden-host,"hidden-host, hidden-host",{name}\r\n{name},other,hidden-host,'
+    )
+    assert names.hide(f"{name} trains") == f"{name} trains" and names.found["host"] == {_plain_host(name), "gpu-box"}
+
+
+def _plain_host(name: str) -> str:
+    return name.partition(".")[0].lower()
 
 
 def test_users_are_known_by_home_folders() -> None:

@@ -3,7 +3,7 @@
 It has records, series, reports and the ends of logs, but no secrets and no machine names.
 
 Secrets are masked, also those that other reports do not recognise (`unnamed_secrets`). Names of hosts and users are replaced by
-fixed words (`names`). MANIFEST.json lists the files and everything that was left out or cut. It also counts the hidden texts.
+fixed words (`names`). MANIFEST.json lists the files and everything that was left out or cut, and counts what was hidden.
 The same folder gives the same bytes. Nothing in the folder is run or changed.
 """
 
@@ -94,7 +94,7 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
                 refusal = _add(add, piece, hide, manifest, whole_logs=whole_logs)
                 left_out += [LeftOut(path=piece.path, why=refusal)] if refusal else []
             manifest["left_out"] = [asdict(entry) | {"path": hide(entry.path)} for entry in left_out]
-            manifest["hidden"] = {kind: count for kind, count in sorted(hide.names.places.items()) if count}
+            manifest["hidden"] = {kind: len(names) for kind, names in sorted(hide.names.found.items()) if names}
             add(MANIFEST, json.dumps(manifest, indent=2) + "\n")
         size = file.tell()
     return Bundled(path=target, size=size, manifest=manifest)
@@ -132,7 +132,8 @@ def _clean(piece: Piece, read: Content, hide: _Hide) -> str:
     text = read.text
     if piece.path.endswith(".md"):
         text = text.replace(EMPTY_COMMENT, "")  # an address that contains this comment would not be recognised
-    return hide.names.hide(redact_end(text, cut=read.cut, also=hide.unnamed.find))
+    is_csv = piece.path.endswith(".csv")
+    return hide.names.hide(redact_end(text, cut=read.cut, also=hide.unnamed.find), is_csv=is_csv)
 
 
 def summary(done: Bundled) -> Iterator[str]:

@@ -4,6 +4,8 @@ The names of hosts and users come from the campaign's files and from this proces
 recognised by their form. A name is hidden only as a whole word, between characters that are not ASCII letters or digits. The fixed
 words need no escaping in JSON, CSV, HTML or a shell. No replacement begins directly after a backslash, so that JSON stays JSON.
 
+A host with a short name or an ordinary word for a name is hidden only where it is the value of a key or a column for hosts.
+
 Not hidden: hosts that are in no record, and the names of projects, models and data. Users other than the current user are found
 only if a text names their home folder. A name that is also a word of Tunebench's own files (`step`, `gpu`) is hidden only in
 home folders.
@@ -11,13 +13,15 @@ home folders.
 
 from __future__ import annotations
 
+import csv
 import ipaddress
 import json
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 
 from orchestrator import records
 from orchestrator.measure.failure_kinds import KINDS
@@ -63,6 +67,13 @@ _ADDRESS = re.compile(
     rf"{_START}(?:(?<![.:-])(?:{_HARDWARE}(?![:-])|{_V6}(?![:.\w]))|(?<![.-])(?<!==){_V4}(?!\.?\d)){_END}"
 )
 
+# Keys of JSON and columns of CSV whose values are names of hosts.
+_HOST_OF_JSON = re.compile(
+    r'(?P<key>"(?:host|node|provenance_host_name)"\s*:\s*(?:\{[^{}]*?"name"\s*:\s*)?)"(?P<host>(?:[^"\\]|\\.)+)"'
+)
+_HOST_COLUMNS = ("host", "node", "provenance_host_name", "provenance_nodes")
+_CELL = re.compile(r'(?P<cell>"(?:[^"]|"")*"|[^,\r\n]*)(?P<end>,|\r?\n|\Z)')
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
@@ -89,11 +100,12 @@ def _plain(name: str) -> str:
 
 
 class Names:
-    """The names that a bundle hides; `places` counts the replacements for each kind of name."""
+    """The names that a bundle hides. `found` has the names of each kind that were replaced."""
 
     def __init__(self, known: Known) -> None:
-        self.places: Counter[str] = Counter()
+        self.found: dict[str, set[str]] = defaultdict(set)
         self._versions = known.versions
+        self._hosts = {_host(host) for host in known.hosts if not _NUMBER_LIKE.fullmatch(host)}
         domain = r"(?:\.(?=[A-Za-z0-9-]*[A-Za-z])[A-Za-z0-9-]+)*"
         hosts = _one_of((host.partition(".")[0] for host in known.hosts), behind=domain, flags=re.IGNORECASE)
         self._patterns = (
@@ -103,18 +115,50 @@ class Names:
             *([("user", users, "hidden-user")] if (users := _one_of(known.users)) else []),
         )
 
-    def hide(self, text: str) -> str:
+    def hide(self, text: str, *, is_csv: bool = False) -> str:
         """Return the text with a fixed word in place of every name."""
+        text = self._without_hosts_in_columns(text) if is_csv else _HOST_OF_JSON.sub(self._value, text)
         for kind, pattern, word in self._patterns:
-            text, count = pattern.subn(word, text)
-            self.places[kind] += count
+            text = pattern.sub(partial(self._replaced, kind, word), text)
         return _ADDRESS.sub(self._address, text)
+
+    def _replaced(self, kind: str, word: str, match: re.Match[str]) -> str:
+        name = _plain(match["name"] if "name" in match.groupdict() else match[0])
+        self.found[kind].add(_host(name) if kind == "host" else name)
+        return match.expand(word)
+
+    def _value(self, match: re.Match[str]) -> str:
+        return f'{match["key"]}"{self._host_or_text(match["host"])}"'
+
+    def _without_hosts_in_columns(self, text: str) -> str:
+        """Return a table without the hosts in its columns of hosts. A cell may have several, with commas between them."""
+        header = next(csv.reader([text.partition("\n")[0]]), [])
+        wanted, column = {at for at, name in enumerate(header) if name in _HOST_COLUMNS}, 0
+
+        def cell(match: re.Match[str]) -> str:
+            nonlocal column
+            at, column = column, column + 1 if match["end"] == "," else 0
+            words = re.split('([", ]+)', match["cell"]) if at in wanted else [match["cell"]]
+            return "".join(map(self._host_or_text, words) if at in wanted else words) + match["end"]
+
+        return _CELL.sub(cell, text) if wanted else text
+
+    def _host_or_text(self, text: str) -> str:
+        if (host := _host(_plain(text))) not in self._hosts:
+            return text
+        self.found["host"].add(host)
+        return "hidden-host"
 
     def _address(self, match: re.Match[str]) -> str:
         if match[0] in self._versions or not (match[1] or _is_of_a_machine(match[0])):
             return match[0]
-        self.places["address"] += 1
+        self.found["address"].add(match[0])
         return "hidden-address"
+
+
+def _host(name: str) -> str:
+    """Return the name of a host without its domain. Capitals do not matter."""
+    return name.partition(".")[0].lower()
 
 
 def _is_of_a_machine(text: str) -> bool:
