@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from orchestrator.errors import suggestion
 
 _RATES = (("", "s", 1), ("k", "s", 1e3), ("", "min", 1 / 60))
-_THINGS = (("tokens",), ("samples",), ("steps", "it"))
+_THINGS = (("tokens",), ("samples",), ("pairs",), ("steps", "it"))
+_SHARES: Mapping[str, float] = {"%": 0.01, "ratio": 1, "share": 1}
 # The units of each kind, with their sizes in the base unit (seconds, bytes, things per second).
 _KINDS: Sequence[Mapping[str, float]] = (
     {"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60, "h": 3600},
     {"B": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
     | {"KB": 1e3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
     {"FLOP/s": 1, "GFLOP/s": 1e9, "TFLOP/s": 1e12},
-    {"%": 0.01, "ratio": 1, "share": 1},
+    _SHARES,
     {"W": 1, "kW": 1e3},
     {"J": 1, "kJ": 1e3, "Wh": 3600, "kWh": 3.6e6},
     *(dict.fromkeys(names, 1) for names in _THINGS),
@@ -27,6 +28,8 @@ def to_base(name: str, number: float, unit: str | None) -> float | None:
     """Return `number`, converted from `unit` to the unit of the metric `name`. Return None if `unit` is unknown."""
     if unit is None:
         return number
+    if unit == unit_of(name):
+        return number
     if unit not in UNITS:
         return None
     own, _, _ = (unit_of(name) or "").partition(" ")  # without "per device"
@@ -34,9 +37,17 @@ def to_base(name: str, number: float, unit: str | None) -> float | None:
 
 
 def fitting_units(name: str) -> Mapping[str, float]:
-    """Return the units of the same kind as the unit of the metric `name`; all units if its unit is of no kind."""
-    words = (unit_of(name) or "").replace(",", "").split()  # such as "tokens/s, all devices"
-    return next((kind for kind in _KINDS for word in words if word in kind), UNITS)
+    """Return the units of the same kind as the unit of the metric `name`; all units if the metric is unknown.
+
+    If its unit is of no kind (`nats`), only this unit fits. A known metric without a unit may be a share.
+    """
+    from orchestrator.measure.metrics import METRICS
+
+    if name not in METRICS:
+        return UNITS
+    own = unit_of(name)
+    words = (own or "").replace(",", "").split()  # such as "tokens/s, all devices"
+    return next((kind for kind in _KINDS for word in words if word in kind), {own: 1} if own else _SHARES)
 
 
 def unit_of(name: str) -> str | None:

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from factories import results
 from factories.cases import cases
+from hypothesis import given
+from hypothesis import strategies as st
 
+from orchestrator.measure.metrics import METRICS
 from orchestrator.plan.config.keys.value_types import not_ours
 from orchestrator.records import CustomCommand, Experiment, MetricSource, dump
 from orchestrator.trainers import units
@@ -81,10 +84,29 @@ def test_a_unit_is_converted_to_the_unit_of_the_metric(tmp_path: Path, unit: str
         ("tflops_per_s_per_gpu", "GFLOP/s", True),
         ("mfu", "%", True),
         ("of_my_own", "kWh", True),
+        ("train_loss", "s", False),
+        ("train_loss", "nats", True),
+        ("temperature_c", "°C", True),
+        ("temperature_c", "W", False),
+        ("pairs_per_s", "kpairs/s", True),
+        ("pairs_per_s", "ktokens/s", False),
+        ("device_busy_share", "%", True),
+        ("device_busy_share", "s", False),
     ],
 )
 def test_a_unit_fits_a_metric_of_the_same_kind(metric: str, unit: str, fits: bool) -> None:
     assert (unit in units.fitting_units(metric)) is fits
+    assert (units.wrong_unit(metric, unit) is None) is fits
+
+
+@given(st.sampled_from(sorted(METRICS)), st.sampled_from(sorted(units.UNITS)))
+def test_every_known_metric_has_a_unit_that_keeps_its_numbers_and_refuses_another_kind(name: str, unit: str) -> None:
+    own = [one for one in units.fitting_units(name) if units.to_base(name, 3.0, one) == pytest.approx(3.0)]
+    assert own and all(units.wrong_unit(name, one) is None for one in own)
+    if units.wrong_unit(name, unit) is None:
+        assert units.to_base(name, 1.0, unit) is not None
+    else:
+        assert unit not in units.fitting_units(name) and len(units.fitting_units(name)) < len(units.UNITS)
 
 
 def test_a_csv_column_s_last_value(tmp_path: Path) -> None:
