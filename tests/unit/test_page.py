@@ -273,6 +273,27 @@ def test_neighbours_alone_do_not_make_a_cell_grey() -> None:
     assert found == ["", "not steady, packed"]
 
 
+@pytest.mark.parametrize(
+    ("values", "hidden"),
+    [(("1", None, None), True), (("1", None, "1"), False), (("1", "2", "2"), False), ((None, None, "1"), False)],
+)
+def test_defaults_of_one_trainer_do_not_push_the_speeds_out_of_sight(
+    values: Sequence[str | None], hidden: bool
+) -> None:
+    """The first row has another trainer than the others."""
+    made = [
+        Made(
+            framework=f"{at}",
+            trainer="trl" if at == 0 else "script",
+            runs=speeds(1.0),
+            arguments={"tf32": one} if one else {},
+        )
+        for at, one in enumerate(values)
+    ]
+    data = table_data.of(made_table(*made), {}, folders.Folders(roots={}), detail_bytes=0).data
+    assert {one["name"]: one["hidden"] for one in data["columns"]}["tf32"] == hidden
+
+
 def shades_of(table: ResultsTable) -> dict[str, list[float | None]]:
     data = table_data.of(table, {}, folders.Folders(roots={}), detail_bytes=0).data
     return {column["name"]: column["shades"] for column in data["columns"] if "shades" in column}

@@ -202,13 +202,20 @@ def _visible(table: ResultsTable) -> set[str]:
     """
     frame = table.experiments
     set_by_frameworks = {name for names in table.framework_arguments.values() for name in names}
-    own = [name for name in for_people(table.arguments - set_by_frameworks) if _varies(frame, name)]
+    own = [name for name in for_people(table.arguments - set_by_frameworks) if _distinguishes(frame, name)]
     visible = {*columns(Where.PAGE), *own[:_MOST_ARGUMENTS]}
     if column(frame, "real_tokens_per_s") == column(frame, "tokens_per_s"):  # no row has padding
         visible.discard("real_tokens_per_s")
     if "tokens_per_s" in frame:
         visible.discard("train_tokens_per_second")
     return {name for name in visible if name in _ALWAYS or len(frame) == 1 or _varies(frame, name)}
+
+
+def _distinguishes(frame: pd.DataFrame, name: str) -> bool:
+    """Return whether an argument says more than which trainer a row has. One trainer may take defaults that another does not."""
+    if not _varies(frame, name) or frame[name].nunique() > 1 or "trainer" not in frame:
+        return _varies(frame, name)
+    return bool((frame.groupby("trainer", dropna=False)[name].nunique(dropna=False) > 1).any())
 
 
 def _varies(frame: pd.DataFrame, name: str) -> bool:
