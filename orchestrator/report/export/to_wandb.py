@@ -1,7 +1,7 @@
 """Runs in Weights & Biases: on the server that you are logged in to. With WANDB_MODE=offline they are in a local folder.
 
-The id of a run is its key. A completed export leaves a marker with the project's name in the run's local folder, and the next export
-looks for this marker. If it finds none and is not offline, it asks the server for the run.
+The id of a run is its key. A completed export leaves a marker with the project's name in the run's local folder, and the next
+export looks for this marker. If it finds none and is not offline, it asks the server for the run.
 
 What it leaves out: in W&B, the time of a point is the time of the export. The columns `time_s` and `optimizer_step` have the run's
 times and steps.
