@@ -93,6 +93,4 @@ if ! can_start; then
     exit 2
   fi
 fi
-# An interrupted campaign says what the user of this script types to resume.
-export TUNEBENCH_RESUMES="with NO_OVERWRITE=true"
 exec "${program[@]}" run "$config" "${options[@]}"

@@ -132,7 +132,7 @@ def _carried_out(words: list[str], stopped_by: list[int] | None) -> int:
     except KeyboardInterrupt:  # Ctrl-C before or after the sub-command runs; a running sub-command handles it
         code = INTERRUPTED
     except OrchestratorError as error:
-        code = _mistake(str(error).replace("repeat the command, which keeps", f"{_resume(words)}, which keeps"))
+        code = _mistake(str(error))
     except OSError as error:
         code = _mistake_of_plug(error) or _refused_file(error)
     except Exception as error:  # a library may make an error of the interruption
@@ -141,16 +141,15 @@ def _carried_out(words: list[str], stopped_by: list[int] | None) -> int:
         if not (code := _mistake_of_plug(error)):
             raise
     if code == INTERRUPTED:
-        resume = f" Finished runs are kept. To resume, {_resume(words)}."
+        # scripts/run_benchmarks.sh adds the option, so its users have not typed it.
+        without = (
+            " without --move-aside (scripts/run_benchmarks.sh: with NO_OVERWRITE=true)"
+            if "--move-aside" in words
+            else ""
+        )
+        resume = f" Finished runs are kept. To resume, repeat the command{without}."
         err().print(f"Interrupted.{resume if words[:1] in _STARTING_RUNS else ''}", soft_wrap=True)
     return code if isinstance(code, int) else 0
-
-
-def _resume(words: list[str]) -> str:
-    """Return what the user types to resume. The user of scripts/run_benchmarks.sh typed no --move-aside: the script adds it."""
-    if "--move-aside" not in words:
-        return "repeat the command"
-    return f"repeat the command {os.environ.get('TUNEBENCH_RESUMES') or 'without --move-aside'}"
 
 
 def _interrupted_by_signals() -> AbstractContextManager[list[int]]:

@@ -36,7 +36,6 @@ LEAKS = (
         "TUNEBENCH_MEASURE",
         "TUNEBENCH_MEMORY_TRACKER",
         "TUNEBENCH_PROFILE",
-        "TUNEBENCH_RESUMES",
         "TUNEBENCH_TOGGLE_STEPS",
     ),
     "PYTEST_XDIST_*",  # a suite would take itself for a part of the tests that started Tunebench
