@@ -123,6 +123,24 @@ def test_runs_in_doubt_decide_nothing_and_are_made_again() -> None:
     assert race([*runs], runs).left["b"] == Left(round=3, why=IN_DOUBT)
 
 
+def test_the_spread_of_the_only_experiment_with_two_runs_is_noise() -> None:
+    """It was taken for an effect of the rounds: runs 11 % apart, and a rival with one run left by an assumed noise of 1.5 %."""
+    speeds = {"a": (10209, 11324), "b": (7643, None), "c": (None, 9544)}
+    runs: Runs = {name: [IN_DOUBT if one is None else math.log(one) for one in of] for name, of in speeds.items()}
+    state = race([*runs], runs)
+    assert state.round == 3 and state.due == ("a", "c") and set(state.left) == {"b"}
+    assert state.standing is not None and state.standing.degrees == 1 and 0.07 < state.standing.noise < 0.08
+    assert math.exp(state.standing.speeds["a"]) == pytest.approx(math.sqrt(10209 * 11324))
+
+
+def test_the_assumed_noise_does_not_outweigh_the_noise_of_the_runs() -> None:
+    runs: Runs = {"a": [4.6, 4.6], "b": [4.4, 4.6], "c": [4.1, 4.1]}
+    standing = race([*runs], runs).standing
+    assert standing is not None and (standing.degrees, standing.noise) == (1, pytest.approx(0.1)), "it was 4.3 %"
+    none = race(["a", "b"], {"a": [4.6], "b": [4.4]}).standing
+    assert none is not None and (none.degrees, none.noise) == (0, Rules().noise)
+
+
 def test_a_race_whose_runs_are_all_in_doubt_ends_early() -> None:
     runs: Runs = {name: [IN_DOUBT, IN_DOUBT] for name in "abc"}
     state = race([*runs], runs)

@@ -78,6 +78,29 @@ def test_a_race_with_mostly_runs_in_doubt_has_a_leader_only() -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"a": [4.6, DOUBT], "b": [4.0, DOUBT]},
+            "a leads; kind b, the next, is 45.1 % slower; no experiment has two runs that count, so it is unknown how much runs "
+            "differ here.",
+        ),
+        ({"a": [4.6, 4.61], "b": [4.0, DOUBT]}, "% slower (43.5 to 47.2); only one run of kind b counts."),
+        ({"a": [4.6, 4.6, 4.9], "b": [4.51, 4.51]}, "% slower (6.1 to 11.1); but runs of kind a differ by 35.0 %."),
+        ({"a": [4.6, 4.7], "b": [4.55, 4.65]}, "% slower (2.2 to 7.4); but runs of kind a differ by 10.5 %."),
+    ],
+)
+def test_a_winner_only_leads_if_few_runs_count_or_they_differ_by_more(
+    values: dict[str, list[float | NoSpeed]], said: str
+) -> None:
+    """A winner whose two runs were 11 % apart was the fastest, with a rival that had one run, and an interval of assumed noise."""
+    raced = place(values)
+    answer = winners.answer(raced, Names([raced]), Aim())
+    assert raced.winner == A.id and "kind a leads; kind b, the next, is" in answer and answer.endswith(said)
+    assert ("runs are assumed to differ by 1.5 %" in view.in_words(raced)) is (DOUBT in values["a"])
+
+
+@pytest.mark.parametrize(
     ("runs", "shown", "became"),
     [
         ([4.6, DOUBT, DOUBT, DOUBT], "1 of 4", "leads"),  # the last one is of an earlier campaign

@@ -172,9 +172,9 @@ def in_words(place: Place) -> str:
     dropped = f"{len(state.left) - not_run} of {len(place.experiments)} dropped{others}"
     beyond = "; it ended because another round, with all repeats of a winner, would make more runs than the full grid"
     why = beyond if state.is_cut else ""
-    noise = (
-        f"; runs are taken to differ by {100 * state.standing.noise:.1f} %" if state.standing and place.leader else ""
-    )
+    known = state.standing if place.leader else None
+    how = "taken" if known and known.degrees else "assumed"
+    noise = f"; runs are {how} to differ by {100 * known.noise:.1f} %" if known else ""
     return f"{dropped}{noise}; {_spent(place)}{why}"
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from statistics import stdev
 
 from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place
-from orchestrator.campaign.race.view import in_order, interval, relative
+from orchestrator.campaign.race.view import ERRORS, in_order, interval, relative
 from orchestrator.files.printable_text import counted, one_line
 
+# With as many differences between runs of any experiment, the noise of an experiment with one run is known well enough.
+_ENOUGH = 3
 # For each objective: words for a winner, and for one that is not clearly better than the next.
 _BEST = {
     Objective.SPEED: ("is the fastest", "leads"),
@@ -35,9 +39,31 @@ def answer(place: Place, names: Names, aim: Aim) -> str:
     if len(place.experiments) == 1:
         return f"{names.place(place)}: {names.of(leader)} is the only experiment of its race."
     is_tied = bool(others) and others[0] in place.state.racing
-    best = _BEST[aim.objective][is_tied or place.is_doubtful] + (" within the limits" if aim.has_limits else "")
-    following = f"; {names.of(others[0])}, the next, {_behind(place, others[0], aim)}" if others else ""
+    but = _uncertain(place, names, leader, others[0]) if others and not is_tied else ""
+    is_open = is_tied or bool(but) or place.is_doubtful
+    best = _BEST[aim.objective][is_open] + (" within the limits" if aim.has_limits else "")
+    following = f"; {names.of(others[0])}, the next, {_behind(place, others[0], aim)}{but}" if others else ""
     return one_line(f"{names.place(place)}: {names.of(leader)} {best}{following}.", longest=400)
+
+
+def _uncertain(place: Place, names: Names, leader: str, rival: str) -> str:
+    """Return why these two are not certainly different, although the rival was dropped, or nothing.
+
+    An interval of the race has the noise of all experiments, partly an assumed one. Few runs of a noisy machine differ by chance.
+    """
+    behind, degrees = (
+        abs(math.log(relative(place, rival) or 1.0)),
+        place.state.standing and place.state.standing.degrees,
+    )
+    if not degrees:
+        return "; no experiment has two runs that count, so it is unknown how much runs differ here"
+    for name in (leader, rival):
+        counting = [value for value in place.values.get(name, ()) if isinstance(value, float)]
+        if len(counting) < 2 and degrees < _ENOUGH:
+            return f"; only one run of {names.of(name)} counts"
+        if len(counting) > 1 and ERRORS * stdev(counting) / math.sqrt(len(counting)) > behind:
+            return f"; but runs of {names.of(name)} differ by {100 * math.expm1(max(counting) - min(counting)):.1f} %"
+    return ""
 
 
 def _behind(place: Place, name: str, aim: Aim) -> str:
@@ -45,6 +71,8 @@ def _behind(place: Place, name: str, aim: Aim) -> str:
     is_speed = aim.objective is Objective.SPEED
     value, *ends = (1 - end if is_speed else 1 / end - 1 for end in (share, high, low))
     behind = f"is {100 * value:.1f} % slower" if is_speed else f"needs {100 * value:.1f} % more"
+    if not place.state.standing or not place.state.standing.degrees:
+        return behind
     text = f"{behind} ({' to '.join(f'{100 * end:.1f}' for end in ends)})"
     return f"{text}, not a clear difference" if name in place.state.racing else text
 

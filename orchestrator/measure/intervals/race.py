@@ -5,9 +5,10 @@ The rules:
 - A round has at most one run of each experiment. The first round has all. The second has only the best few of the first that are
   near each other: they show how much runs differ here. From then on, a round has those that are still in the race, so the leader.
 - A round may be faster or slower than another, for example because the GPU is warmer. So the common effect of each round is removed
-  before experiments are compared.
+  before experiments are compared, if several experiments show it.
 - An experiment leaves if it is behind the leader by more than three standard errors of the difference. The standard deviation of
-  runs is pooled over all experiments, together with what is known beforehand. No experiment leaves because of its rank.
+  runs is pooled over all experiments, together with what is known beforehand, unless runs differ by more. No experiment leaves
+  because of its rank.
 - The race ends if one experiment is left, or if all that are left are within 2 % of the leader, also at the ends of the intervals.
 - Of experiments that differ in one ordered number only, some run first, and others only where the peak may be (`ordered.py`). The
   race does not end before these have run. All others leave without a run.
@@ -78,11 +79,15 @@ class Rules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """The estimated logarithm of each experiment's speed without the effects of rounds, and the standard deviation of runs."""
+    """The estimated logarithm of each experiment's speed without the effects of rounds, and the standard deviation of runs.
+
+    `runs` has the number of runs that count. `degrees` is how many differences between runs it is from; with 0, it is only assumed.
+    """
 
     speeds: Mapping[str, float]
     runs: Mapping[str, int]
     noise: float
+    degrees: int
 
     @property
     def order(self) -> list[str]:
@@ -235,16 +240,22 @@ def _standing(values: _Rounds, rules: Rules) -> Standing:
     }
     runs = {name: rounds for name, rounds in runs.items() if rounds}
     several = {name: rounds for name, rounds in runs.items() if len(rounds) > 1}
-    effects = _effects(several)
+    effects, degrees = _effects(several), sum(len(rounds) - 1 for rounds in several.values())
+    if degrees < len(effects):  # with as many effects as differences between runs, noise would be taken for effects
+        effects = {}
     speeds = {
         name: fmean(value - effects.get(at, 0.0) for at, value in rounds.items()) for name, rounds in runs.items()
     }
     squares = math.fsum(
-        (value - speeds[name] - effects[at]) ** 2 for name, rounds in several.items() for at, value in rounds.items()
+        (value - speeds[name] - effects.get(at, 0.0)) ** 2
+        for name, rounds in several.items()
+        for at, value in rounds.items()
     )
-    degrees = max(0, sum(len(rounds) - 1 for rounds in several.values()) - max(0, len(effects) - 1))
-    noise = math.sqrt((squares + rules.degrees * rules.noise**2) / (degrees + rules.degrees))
-    return Standing(speeds=speeds, runs={name: len(rounds) for name, rounds in runs.items()}, noise=noise)
+    degrees -= max(0, len(effects) - 1)
+    pooled = (squares + rules.degrees * rules.noise**2) / (degrees + rules.degrees)
+    noise = math.sqrt(max(pooled, squares / degrees if degrees else 0.0))
+    counts = {name: len(rounds) for name, rounds in runs.items()}
+    return Standing(speeds=speeds, runs=counts, noise=noise, degrees=degrees)
 
 
 def _effects(several: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
