@@ -79,7 +79,7 @@ def cheapest(table: ResultsTable) -> Iterator[Cheapest]:
         if len(ordered) > 1 and not known.in_doubt(*ordered[:2]):
             best = ordered[: 2 if _no_difference(group.costs, ordered) else 1]
             yield Cheapest(
-                text=f"{group.label}: the cheapest is {_cheapest(known, group.costs, ordered)}",
+                text=f"{group.label}: the cheapest is {_cheapest(known, group, ordered)}",
                 ids=frozenset(known.ids[row] for row in group.rows),
                 best=frozenset(known.ids[row] for row in best),
             )
@@ -94,7 +94,8 @@ def _all(known: Known) -> Iterator[Highlight]:
         text, named = chosen
         unfit = sum(kinds[row] in _DID_NOT_FIT for row in group.rows)
         rest = [f"{unfit} did not fit"] * bool(unfit) + [f"{group.doubted} in doubt left out"] * bool(group.doubted)
-        yield known.sentence(HighlightKind.BEST, "; ".join([f"{group.label}: {text}", *rest]), named)
+        kind = HighlightKind.NOTE if _is_without_rival(group) else HighlightKind.BEST
+        yield known.sentence(kind, "; ".join([f"{group.label}: {text}", *rest]), named)
 
 
 def _groups(known: Known) -> Iterator[_Group]:
@@ -136,17 +137,24 @@ def _chosen(known: Known, group: _Group) -> tuple[str, list[int]] | None:
     value = intervals.mean_of_logs(speeds[fastest[0]]).mean
     unit = (metric(group.speed).unit or "").partition(",")[0]
     shown = f"{show(group.speed, value)} {unit}".strip() + (" in one run" if len(speeds[fastest[0]]) == 1 else "")
-    name = _names(known, speeds, fastest)
+    name = _names(known, group, speeds, fastest)
     is_same = bool(cheapest) and cheapest[0] == fastest[0]
     price = f", {_cost(known, cheapest[0], costs)}" if is_same else ""
-    if len(fastest) == 1 and not group.doubted:
+    if _is_without_rival(group):
+        return f"only {name} has a speed that counts, {shown}{price}", fastest
+    if len(fastest) == 1:
         return f"the only experiment that ended ok is {name}, {shown}{price}", fastest
     if is_same:
         return f"the fastest and cheapest experiment that ended ok is {name}, {shown}{price}", fastest[:1]
     text = f"the fastest experiment that ended ok is {name}, {shown}"
     if not cheapest:
         return text, fastest[:1]
-    return f"{text}; the cheapest is {_cheapest(known, costs, cheapest)}", [fastest[0], cheapest[0]]
+    return f"{text}; the cheapest is {_cheapest(known, group, cheapest)}", [fastest[0], cheapest[0]]
+
+
+def _is_without_rival(group: _Group) -> bool:
+    """Return whether only one experiment has a speed that counts, because the speeds of others are in doubt. It is not the best."""
+    return len(group.speeds) == 1 and group.doubted > 0
 
 
 def _in_order(values: _Runs, *, sign: int = 1) -> list[int]:
@@ -154,16 +162,16 @@ def _in_order(values: _Runs, *, sign: int = 1) -> list[int]:
     return sorted(values, key=lambda row: sign * fmean(map(log, values[row])))
 
 
-def _cheapest(known: Known, costs: _Runs, ordered: Sequence[int]) -> str:
-    return f"{_names(known, costs, ordered)}, {_cost(known, ordered[0], costs)}"
+def _cheapest(known: Known, group: _Group, ordered: Sequence[int]) -> str:
+    return f"{_names(known, group, group.costs, ordered)}, {_cost(known, ordered[0], group.costs)}"
 
 
-def _names(known: Known, values: _Runs, ordered: Sequence[int]) -> str:
+def _names(known: Known, group: _Group, values: _Runs, ordered: Sequence[int]) -> str:
     """Return the name of the first row. If the next row is not clearly different, return both names."""
     ratio = _no_difference(values, ordered)
     if ratio is None:
-        return _name(known, ordered[0], values)
-    both = f"{_name(known, ordered[0], values)} or {_name(known, ordered[1], values)}"
+        return _name(known, ordered[0], group)
+    both = f"{_name(known, ordered[0], group)} or {_name(known, ordered[1], group)}"
     return f"{both} (no clear difference, {factor(ratio)})"
 
 
@@ -173,8 +181,8 @@ def _no_difference(values: _Runs, ordered: Sequence[int]) -> Ratio | None:
     return ratio if ratio is not None and direction(ratio) == 0 else None
 
 
-def _name(known: Known, row: int, rows: _Runs) -> str:
-    name, processes = known.names.configuration(row), {known.names.processes(other) for other in rows}
+def _name(known: Known, row: int, group: _Group) -> str:
+    name, processes = known.names.configuration(row), {known.names.processes(other) for other in group.rows}
     return name if len(processes) == 1 else f"{name} on {known.names.processes(row)}"
 
 
