@@ -88,9 +88,14 @@ def test_what_did_not_fit_or_is_in_doubt_is_counted() -> None:
         Made(framework="x", runs=speeds(*TWO), warnings=doubt),
         Made(framework="y", kinds=["oom_cuda"]),
     ]
-    (note,) = [one.text for one in highlights(table_of(*cells)) if "counts" in one.text and one.kind is HighlightKind.NOTE]
+    (note,) = [
+        one.text for one in highlights(table_of(*cells)) if "counts" in one.text and one.kind is HighlightKind.NOTE
+    ]
     assert said(*cells) == [], "it was the fastest, although no other speed counts"
-    assert note == "llama-1b: only baseline has a speed that counts, 100 tokens/s in one run; 1 did not fit; 1 in doubt left out"
+    assert (
+        note
+        == "llama-1b: only baseline has a speed that counts, 100 tokens/s in one run; 1 did not fit; 1 in doubt left out"
+    )
     cells += [Made(framework="z", num_gpus=2, kinds=["oom_cuda"]), Made(framework="z", runs=speeds(80.0))]
     assert said(*cells) == [
         "llama-1b: the fastest experiment that ended ok is baseline on 1 GPU, 100 tokens/s in one run; 2 did not fit; 1 in doubt "

@@ -91,6 +91,17 @@ def test_csv(golden, table: ResultsTable) -> None:
     golden("table/raw_summary.csv", tables.raw_summary(table))
 
 
+def test_csv_says_that_its_rows_ran_on_cpus(tmp_path: Path) -> None:
+    """A report of the file called the processes GPUs."""
+    on_cpu, on_gpu = (
+        load([stored(tmp_path / device, (replace(BASE, device=device), [ended(BASE, 1, tokens_per_s=1.0)]))])
+        for device in (Device.CPU, Device.CUDA)
+    )
+    (tmp_path / "benchmarks.csv").write_text(tables.benchmarks(on_cpu))
+    assert load([tmp_path / "benchmarks.csv"]).experiments["device"].tolist() == ["cpu"]
+    assert "device" not in tables.benchmarks(on_gpu).partition("\n")[0].split(",")
+
+
 def test_csv_names_its_rows_and_says_of_how_many_runs_they_are(tmp_path: Path) -> None:
     other = replace(BASE, id="other-000000000000")
     roots = [

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import SelectionError
+from orchestrator.records import Device
 from orchestrator.report.highlights import Highlight
 from orchestrator.report.tables import as_csv, as_json, as_markdown, as_parquet
 from orchestrator.report.tables.columns import for_markdown
-from orchestrator.results.table.column_choice import choose, matches, varying
+from orchestrator.results.table.column_choice import choose, column, matches, varying
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +54,11 @@ def _always_in_files(table: ResultsTable) -> Iterator[str]:
     """Yield the columns that a file has even if they are constant.
 
     Other files refer to a row by its id, which is unique only in one folder. A reader of a mean needs the number of its runs. To
-    compare the losses of trainings that ended early, a reader needs their steps and logged losses.
+    compare the losses of trainings that ended early, a reader needs their steps and logged losses. Without a device, a reader takes
+    CPU processes for GPUs.
     """
+    if Device.CPU.value in column(table.experiments, "device"):
+        yield "device"
     if "results" not in table.experiments:
         yield "id"
     if "runs_ok" in table.experiments and (table.experiments["runs_ok"] > 1).any():
