@@ -205,7 +205,8 @@ _TABLE = (
         meaning="The trainer ended with exit code 0 and left no result.",
         hint=(
             "the program ended normally and wrote no metrics: see its output in stdout.log; "
-            "a script must train with a transformers Trainer in its own process, or report its steps (steps:)"
+            "a custom command must write the numbers that 'metrics:' names, and a script must train with a transformers Trainer "
+            "in its own process, or report its steps (steps:)"
         ),
     ),
     FailureKind(

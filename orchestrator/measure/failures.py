@@ -22,6 +22,8 @@ from orchestrator.records import Limit, ProcessOutcome, Status
 _EXCEPTION = re.compile(r"^(?![A-Z]+:)[A-Za-z_][\w.]*(?:: .*|:?\s*)$")
 _RANK, _TRACEBACK = re.compile(r"^\[rank\d+\]: ?"), "Traceback (most recent call last):"
 _ERROR_LINE = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<line>(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit)\b|error:).*)$")
+# The last line of argparse's message about an argument. Its first line begins with `usage:`.
+_USAGE, _USAGE_ERROR = "usage: ", re.compile(r"^[^\n:]{1,200}: (?P<line>error: .*)$")
 # Python's words for a script that does not exist.
 _NO_SCRIPT = re.compile(r"^\S+: (?P<line>can't open file .*)$", re.MULTILINE)
 _CHILD_ENDED = re.compile(
@@ -208,12 +210,19 @@ def _log_error(log: str) -> tuple[str | None, str | None]:
 
 
 def _error_lines(log: str) -> list[str]:
-    """Return the lines that name an error: those that look like one, and the line below each traceback, whatever its words are."""
+    """Return the lines that name an error: those that look like one, and the line below each traceback, whatever its words are.
+
+    Below a line with the usage of a program, `PROGRAM: error: ...` is one, too.
+    """
     found: list[str] = []
-    in_traceback = False
+    in_traceback = after_usage = False
     for text in map(_without_rank, log.splitlines()):
+        after_usage = after_usage or text.startswith(_USAGE)
         if text.startswith(_TRACEBACK):
             in_traceback = True
+        elif after_usage and (match := _USAGE_ERROR.match(text)):
+            found.append(match["line"].strip())
+            after_usage = False
         elif in_traceback and _EXCEPTION.match(text):
             found.append(text.strip())
             in_traceback = False

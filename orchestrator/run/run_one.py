@@ -298,6 +298,8 @@ def _judged(
         shown = show("wall_s", trained.outcome.wall_s)
         cause = f"it was ended after {shown}, shortly before the end of its allocation; give `time:` in the site file more time"
         return replace(judged, cause=cause)
+    if judged.kind == NO_METRICS and findings.broken_promises:
+        return replace(judged, cause=f"{judged.cause}; {findings.broken_promises[0].detail}")
     allocation = claim.details.get("slurm")
     if trained.out_of_memory and judged.kind == "oom_host" and isinstance(allocation, Mapping):
         from orchestrator.executors.slurm.judging import more_memory

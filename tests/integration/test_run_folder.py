@@ -193,6 +193,7 @@ def test_results_from_elsewhere_or_from_earlier_are_not_results_of_the_run(
     record = record_of_run(tmp_path, code, results.replace("/dev/shm/old.json", elsewhere))
     assert (record.status, record.kind) == ("failed", "no_metrics")
     assert any(f"cannot be read: it is {why}" in caveat.sentence for caveat in record.warnings), record.warnings
+    assert f"cannot be read: it is {why}" in (record.cause or "") and "custom command" in (record.hint or ""), record
 
 
 def test_a_run_that_was_lost_with_a_record_that_leads_nowhere_is_recorded(tmp_path: Path) -> None:

@@ -592,6 +592,49 @@ def test_a_custom_trainer_needs_no_model(tmp_path: Path) -> None:
     assert one.custom.folder == str(tmp_path.resolve())
 
 
+@pytest.mark.parametrize(
+    ("results", "source", "said"),
+    [
+        ("file:out.json", "{pattern: x}", "has no use for 'pattern:'; write 'key:', or 'results: log'"),
+        ("stdout", "{column: x}", "has no use for 'column:'; write 'key:'"),
+        ("file:out.csv", "{key: x}", "has no use for 'key:'; write 'column:'"),
+        ("log", "{key: x}", "'results: log' needs a 'pattern:'"),
+        ("file:out.csv", "{}", None),
+        ("file:out.json", "{key: x, pattern: y}", None),
+    ],
+)
+def test_a_metric_is_looked_for_where_results_are(tmp_path: Path, results: str, source: str, said: str | None) -> None:
+    custom = f"custom: {{command: [a], results: '{results}', metrics: {{train_loss: {source}}}}}"
+    text = f"scenarios: [{{name: s, trainer: custom, {custom}}}]"
+    if said is None:
+        only(planned(tmp_path, text))
+        return
+    with pytest.raises(ConfigError) as caught:
+        planned(tmp_path, text)
+    assert said in str(caught.value)
+
+
+def test_the_script_of_a_command_must_exist(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+
+    def found(words: str, launcher: str) -> str | None:
+        text = f"scenarios: [{{name: s, trainer: custom, custom: {{command: [{words}], launcher: {launcher}}}}}]"
+        try:
+            planned(tmp_path, text)
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    for words, launcher in (
+        ("'{scenario_dir}/trian.py'", "accelerate"),
+        ("'{python}', '{scenario_dir}/trian.py'", "none"),
+    ):
+        said = found(words, launcher) or ""
+        assert "there is no script '{scenario_dir}/trian.py' in" in said and "did you mean 'train.py'?" in said, said
+        assert found(words.replace("trian", "train"), launcher) is None
+    assert found("'{scenario_dir}/train.py', --out, '{scenario_dir}/out.json'", "accelerate") is None
+
+
 def notes_on(tmp_path: Path, words: str, more: str = "", *, device: str = "cpu", axes: str = "num_gpus: [1, 2]") -> str:
     custom = f"custom: {{command: [train, {words}], results: log, metrics: {{tokens_per_s: {{pattern: x}}}}, {more}}}"
     text = f"scenarios: [{{name: s, trainer: custom, device: {device}, {axes}, {custom}}}]"

@@ -46,6 +46,16 @@ def test_kinds_by_the_workers_error(kind, error, message):
     assert judged(outcome(), workers=[worker(error, message)]).kind == kind
 
 
+@pytest.mark.parametrize(
+    "launcher", ["", "subprocess.CalledProcessError: Command '['x']' returned non-zero exit status 2.\n"]
+)
+def test_an_argument_that_a_command_refuses_is_named(launcher):
+    log = f"usage: train.py [-h] [--size SIZE]\ntrain.py: error: unrecognized arguments: --foo 1\n{launcher}"
+    told = judged(outcome(2), log=log)
+    assert (told.kind, told.cause) == ("bad_arguments", "error: unrecognized arguments: --foo 1")
+    assert judged(outcome(2), log="service: error: retried\n").cause == "it ended with exit code 2"
+
+
 def test_the_first_rank_that_knows_the_cause_is_quoted():
     ranks = [
         worker("torch.distributed.DistBackendError", "NCCL error: remote process exited", rank=1, step=4),

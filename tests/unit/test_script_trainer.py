@@ -142,6 +142,19 @@ def test_a_module_is_looked_for_in_the_scenario_s_folder(tmp_path: Path) -> None
     assert plan(tmp_path, module="installed.elsewhere").experiments[0].skip is None
 
 
+def test_a_module_that_python_would_not_find_cannot_run_here(tmp_path: Path) -> None:
+    def why(module: str, **more: Any) -> str | None:
+        reason = plan(tmp_path, module=module, **more).experiments[0].cannot_run_here
+        return reason.text if reason else None
+
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / "train.py").write_text("")
+    assert "there is no module 'pkgg.train'" in (why("pkgg.train", device="cpu") or "")
+    assert why("pkgg.train", device="cpu", cwd="scenario", env={"PYTHONPATH": "src"}) is None, "it is unknown"
+    for module in ("place.train", "pytest", "json.tool"):
+        assert why(module, device="cpu") is None
+
+
 @pytest.mark.parametrize(
     ("written", "shown"),
     [("train.py", "train.py"), ("./src/train.py", "src/train.py"), ("../x/train.py", "train.py"), ("/a/t.py", "t.py")],

@@ -90,7 +90,12 @@ def _missing_script(script: Script, written: str) -> str | None:
     words = written.split()
     if len(words) > 1 and os.path.isfile(os.path.join(script.folder, words[0])):
         return f"there is no script {written!r}; write only the path of the script here, and its arguments under 'arguments:'"
-    names = [file.name for file in path.parent.glob("*.py")]
+    return no_script(path, written)
+
+
+def no_script(path: Path, written: str) -> str:
+    """Return a sentence about a script that does not exist, with the scripts that are in its folder."""
+    names = [file.name for file in path.parent.glob(f"*{path.suffix or '.py'}")]
     near = suggestion(path.name, names) if names else "; write its path as seen from the scenario file"
     return f"there is no script {written!r} in {path.parent}{near}"
 

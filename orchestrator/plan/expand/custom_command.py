@@ -17,13 +17,19 @@ from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, FRAMEWORK, G
 from orchestrator.plan.checks import Found
 from orchestrator.plan.config import Scenario
 from orchestrator.plan.config.argument_text import as_yaml
+from orchestrator.plan.config.keys.scenario_keys import Metric
+from orchestrator.plan.config.own_script import no_script
 from orchestrator.records import CustomCommand, Device, Experiment, Text
 from orchestrator.trainers.external.custom import PROVIDED, filled, placeholders
 from orchestrator.trainers.units import unit_of, wrong_unit
 
+# The words before a script. `{python}` is the interpreter that trains.
+_INTERPRETER = re.compile(r"\{python\}|(.*/)?(python[\d.]*|bash|sh)")
+_IN_FOLDER = re.compile(r"\{scenario_dir\}/(?P<path>[^{}]+)")
 
-def mistakes(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str, Text | None]) -> Found:
-    """Check the sources of a custom command's metrics, and the placeholders of the command.
+
+def mistakes(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str, Text | None], folder: Path) -> Found:
+    """Check the sources of a custom command's metrics, its script in the scenario file's `folder`, and its placeholders.
 
     Each placeholder needs an argument in `given` or in an entry of `include:`. `withheld` has the arguments of defaults.yaml; the
     command gets them only if `--defaults` names the file.
@@ -40,14 +46,44 @@ def mistakes(scenario: Scenario, given: Collection[str], *, withheld: Mapping[st
                 cure = f", since trainer custom gets none of defaults.yaml; write {name} under 'arguments:'"
             message = f"the command uses {{{name}}}, but there is no argument {name}{cure}"
             yield ("custom", "command", index), message
+    yield from _missing_script(scenario.custom.command, scenario.custom.launcher, folder)
     for name, source in scenario.custom.metrics.items():
         path = ("custom", "metrics", name)
         if source.unit is not None and (cause := wrong_unit(name, source.unit)):
             yield (*path, "unit"), f"metric {name}: {cause}"
-        if scenario.custom.results == "log" and source.pattern is None:
-            yield path, f"metric {name}: 'results: log' needs a 'pattern:'; write a regular expression with one group"
+        if cause := _wrong_source(source, scenario.custom.results):
+            yield path, f"metric {name}: {cause}"
         if source.pattern is not None and (wrong := _wrong_pattern(source.pattern)):
             yield (*path, "pattern"), f"metric {name}: {source.pattern!r} {wrong}"
+
+
+def _missing_script(command: Sequence[str], launcher: str, folder: Path) -> Found:
+    """Check the script in the scenario file's folder that the command starts, if nothing but `{scenario_dir}` is to be filled in.
+
+    Other words may name files that the command writes.
+    """
+    is_interpreter = launcher == "none" and _INTERPRETER.fullmatch(command[0]) is not None
+    script = next(enumerate(command[is_interpreter:], is_interpreter), None)
+    match = _IN_FOLDER.fullmatch(script[1]) if script else None
+    if script is None or match is None:
+        return
+    path = folder / match["path"]
+    if not path.exists():
+        yield ("custom", "command", script[0]), no_script(path, script[1])
+
+
+def _wrong_source(source: Metric, results: str) -> str | None:
+    """Return what is wrong with the source of a metric: it says where the number is in results of another kind."""
+    wanted = "pattern" if results == "log" else "column" if results.endswith(".csv") else "key"
+    if getattr(source, wanted) is not None:
+        return None
+    if wanted == "pattern":
+        return "'results: log' needs a 'pattern:'; write a regular expression with one group"
+    other = next((name for name in ("key", "column", "pattern") if getattr(source, name) is not None), None)
+    if other is None:
+        return None
+    cure = ", or 'results: log'" if other == "pattern" else ""
+    return f"'results: {results}' has no use for '{other}:'; write '{wanted}:'{cure}"
 
 
 def needed_arguments(command: Collection[str]) -> frozenset[str]:

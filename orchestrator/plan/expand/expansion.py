@@ -191,8 +191,9 @@ class Expansion:
             return None
         of_frameworks = (name for framework in self.frameworks.values() if framework for name in framework.arguments)
         given = {*self.layers.lower, *self.layers.upper, *self.axes, *of_frameworks}
-        self._refuse(custom_command.mistakes(self.scenario, given, withheld=self.suite.defaults))
-        return replace(self.scenario.custom.record(), folder=str(resolved(self.suite.document.file.parent)))
+        folder = resolved(self.suite.document.file.parent)
+        self._refuse(custom_command.mistakes(self.scenario, given, withheld=self.suite.defaults, folder=folder))
+        return replace(self.scenario.custom.record(), folder=str(folder))
 
     @cached_property
     def _needed(self) -> frozenset[str]:

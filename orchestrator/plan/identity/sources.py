@@ -130,23 +130,37 @@ def folder_of(experiment: Experiment) -> str | None:
 
 
 def missing_module(experiment: Experiment) -> str | None:
-    """Return a sentence if the module of an operator's function is in none of the folders in which Python looks for it.
+    """Return a sentence if the module of a script, or of an operator's function, is in no folder in which Python looks for it.
 
     Return None if this is unknown, because another environment may have the module installed.
     """
-    module = own_module(experiment)
-    if module is None or experiment.python or experiment.environment or folder_of(experiment) is not None:
+    script = experiment.script
+    module = (script.module if script else None) or own_module(experiment)
+    if module is None or experiment.python or experiment.environment:
         return None
-    if _is_installed(module.partition(".")[0], experiment.env.get("PYTHONPATH") or ""):
+    if folder_of(experiment) is not None and (script is None or _has_package(script.folder, module)):
+        return None
+    python_path = experiment.env.get("PYTHONPATH") or ""
+    in_start_folder = script and any(part and not os.path.isabs(part) for part in python_path.split(os.pathsep))
+    if in_start_folder or _is_installed(module.partition(".")[0], python_path):
         return None
     file = f"{module.replace('.', '/')}.py"
     return f"there is no module {module!r}; put {file} next to the scenario file, or its folder into PYTHONPATH under 'env:'"
 
 
+def _has_package(folder: str, module: str) -> bool:
+    """Return whether the module's package, or the module, is in the folder. A package may lack an `__init__.py`."""
+    name = module.partition(".")[0]
+    return os.path.isdir(os.path.join(folder, name)) or bool(on_path(folder, name))
+
+
 @lru_cache(maxsize=1024)
 def _is_installed(name: str, python_path: str) -> bool:
     places = [*filter(os.path.isabs, python_path.split(os.pathsep)), *sys.path]
-    return name in sys.builtin_module_names or (bool(name) and PathFinder.find_spec(name, places) is not None)
+    if not name or name in sys.builtin_module_names or PathFinder.find_spec(name, places) is not None:
+        return bool(name)
+    # A package in development may have a finder of its own.
+    return any(finder.find_spec(name, None) is not None for finder in sys.meta_path if finder is not PathFinder)
 
 
 def changed(experiment: Experiment) -> tuple[str, ...]:
