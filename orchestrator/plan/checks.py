@@ -7,6 +7,7 @@ notes yields only sentences. `config` has the checks that need only the file. `c
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from orchestrator import monitors, trainers
@@ -29,7 +30,7 @@ from orchestrator.plan.config.check import COUNTS
 from orchestrator.plan.config.frameworks import members
 from orchestrator.plan.config.keys.value_types import comparison, number
 from orchestrator.plan.config.yaml_file import YamlPath
-from orchestrator.plan.data import published_models
+from orchestrator.plan.data import note_on_model, published_models
 from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text, whole_number
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.argument_values import Doubt, doubt, known, unlikely, wrong
@@ -90,7 +91,7 @@ def secrets(scenario: Scenario) -> Iterator[str]:
 
 
 def notes_on(
-    arguments: Mapping[str, Text], scenario: Scenario, trainer: Trainer, script: Script | None
+    arguments: Mapping[str, Text], scenario: Scenario, trainer: Trainer, script: Script | None, folder: Path
 ) -> Iterator[str]:
     """Yield a sentence for each argument that is allowed, but may be a mistake of the user."""
     yield from (doubtful.sentence for _, doubtful in _doubts(arguments, trainer) if not doubtful.certain)
@@ -101,6 +102,9 @@ def notes_on(
             yield f"{message}, unless your script reads {name} itself"
     if script is not None:
         yield from own_script.notes(script, arguments, scenario.name)
+    model = note_on_model(str(arguments[MODEL]), folder) if MODEL in arguments and trainer.takes_defaults else None
+    if model is not None:
+        yield model
     yield from _too_few_steps(scenario, arguments, trainer)
 
 

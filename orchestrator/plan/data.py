@@ -40,6 +40,9 @@ OWN_DATA = ("training_data_path", "dataset_name")
 _OF_DATA = ("model_name_or_path", "response_template", "response_field", "max_seq_len")
 
 _PATH_STARTS = (".", "/", "~")
+_LOOKED_IN = "next to the scenario file or in the working folder"
+# Names of folders that no organisation on the hub has.
+_OF_MODELS = frozenset(("model", "models", "checkpoint", "checkpoints", "weights", "output", "outputs", "data"))
 DATA_FILES = (".json", ".jsonl", ".parquet")
 CONFIGS_FILE, FINGERPRINT_FILE = WORKERS / "sft" / "configs.py", WORKERS / "prepare" / "fingerprint.py"
 
@@ -204,10 +207,26 @@ def with_local_data(arguments: dict[str, Text], base: Path) -> None:
 
 
 def missing_model(name: str) -> str | None:
-    """Return a sentence if a name is clearly a path but there is no model at this path."""
-    if not name.startswith(_PATH_STARTS) or os.path.isfile(os.path.join(name, "config.json")):
+    """Return a sentence if a name is clearly a path but there is no model at this path. A name on the hub has one slash at most."""
+    is_path = name.startswith(_PATH_STARTS) or (name.count("/") > 1 and "://" not in name)
+    if not is_path or os.path.isfile(os.path.join(name, "config.json")):
         return None
-    return f"there is no model in {name!r}; name a folder that contains a config.json"
+    where = "" if os.path.isabs(name) or name.startswith("~") else f" {_LOOKED_IN}"
+    return f"there is no model in {name!r}{where}; name a folder that contains a config.json"
+
+
+def note_on_model(name: str, base: Path) -> str | None:
+    """Return a sentence if a name that is taken for one on the hub may be meant as a folder of this machine."""
+    if name.startswith(("config:", *_PATH_STARTS)) or name.count("/") > 1:
+        return None
+    taken = "so it is taken for a name on the Hugging Face hub"
+    folder = find_local(name, base)
+    if folder is not None and folder.is_dir():
+        return f"model {name!r}: the folder {folder} contains no config.json, {taken}"
+    parent, slash, _ = name.partition("/")
+    if folder is None and slash and (parent in _OF_MODELS or find_local(parent, base) is not None):
+        return f"model {name!r}: there is no such folder {_LOOKED_IN}, {taken}"
+    return None
 
 
 def missing_data(source: str) -> str | None:

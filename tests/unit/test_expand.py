@@ -3,6 +3,7 @@ test_compat_expansion; what is wrong in a file, in test_bad_files."""
 
 from __future__ import annotations
 
+import json
 import operator
 import tempfile
 import textwrap
@@ -735,3 +736,30 @@ def test_more_comparisons_than_fit_into_half_a_minute_are_refused(key: str, tmp_
         ConfigError, match="10,000 experiments with 6,000 entries of include: and exclude: take too long"
     ):
         planned(tmp_path, {"scenarios": [one]})
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("models/foo", "there is no such folder next to the scenario file or in the working folder, so it is taken"),
+        ("mine/foo", "there is no such folder next to the scenario file or in the working folder, so it is taken"),
+        ("mine", "mine contains no config.json, so it is taken for a name on the Hugging Face hub"),
+        ("mine/model", None),
+        ("config:tiny-llama", None),
+        ("org/name", None),
+        ("gpt2", None),
+        ("./models/foo", None),
+    ],
+)
+@pytest.mark.parametrize("given", ["file", "command"])
+def test_a_name_of_the_hub_that_may_be_a_folder_has_a_note(
+    model: str, expected: str | None, given: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "config.json").write_text("{}")
+    written, chosen = (
+        (model, []) if given == "file" else ("config:tiny-llama", [f"arguments.model_name_or_path={model}"])
+    )
+    text = f"scenarios:\n- {{name: s, arguments: {{model_name_or_path: {json.dumps(written)}}}}}\n"
+    notes = [note for note in planned(tmp_path, text, settings=chosen).notes if note.startswith("model ")]
+    assert len(notes) == (expected is not None) and (expected or "") in "".join(notes)

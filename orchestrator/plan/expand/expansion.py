@@ -332,7 +332,8 @@ class Expansion:
 
     def _check(self, arguments: Mapping[str, Text], cell: Cell) -> None:
         """Check the arguments that no earlier cell had. Raises ConfigError for arguments that the trainer does not accept."""
-        self.notes.extend(checks.notes_on(arguments, self.scenario, self.trainer, self.script))
+        folder = self.suite.document.file.parent
+        self.notes.extend(checks.notes_on(arguments, self.scenario, self.trainer, self.script, folder))
         layers = {name: self.layers.origin(name, cell) for name in arguments}
         written = [name for name, layer in layers.items() if layer.path]
         found = ((layers[name], text) for name, text in checks.mistakes(arguments, self.trainer, written))
