@@ -763,3 +763,38 @@ def test_a_name_of_the_hub_that_may_be_a_folder_has_a_note(
     text = f"scenarios:\n- {{name: s, arguments: {{model_name_or_path: {json.dumps(written)}}}}}\n"
     notes = [note for note in planned(tmp_path, text, settings=chosen).notes if note.startswith("model ")]
     assert len(notes) == (expected is not None) and (expected or "") in "".join(notes)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "more", "expected"),
+    [
+        (
+            "{tokens_per_sec: {key: a}, train_loss: {key: b}}",
+            "",
+            ["know the metric tokens_per_sec; did you mean tokens_per_s?"],
+        ),
+        (
+            "{tokens_per_second: {key: a}}",
+            "",
+            ["know the metric tokens_per_second; did you mean tokens_per_s?"],
+        ),
+        (
+            "{throughput: {key: a, unit: ktokens/s}, train_loss: {key: b}}",
+            "",
+            ["claim nothing about throughput, which"],
+        ),
+        ("{throughput: {key: a}, accuracy: {key: b}}", "", ["claim nothing about throughput and accuracy, which"]),
+        ("{throughput: {key: a}}", ", steps: stdout", []),
+        ("{throughput: {key: a, unit: tokens/s}, tokens_per_s: {key: b}}", "", []),
+        ("{my_score: {key: a}, train_loss: {key: b}}", "", []),
+        ("{tokens_per_s: {key: a}}", "", []),
+        ("{}", "", []),
+    ],
+)
+def test_a_metric_of_a_command_that_tunebench_does_not_know_has_a_note(
+    metrics: str, more: str, expected: list[str], tmp_path: Path
+) -> None:
+    text = f"scenarios: [{{name: s, trainer: custom, custom: {{command: ['true'], metrics: {metrics}}}{more}}}]"
+    notes = [note for note in planned(tmp_path, text).notes if "know" in note]
+    assert len(notes) == len(expected)
+    assert all(part in note for part, note in zip(expected, notes, strict=True))

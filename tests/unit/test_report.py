@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from factories.results import BASE, ended, failed, stored
+from factories.tables import Made, made_table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -265,3 +266,23 @@ def test_csv_holds_every_value_whole(values: list[tuple[str, float, int | None]]
     )
     for name in frame.columns:
         assert cells(read[name]) == cells(frame[name])
+
+
+def test_metrics_that_only_a_scenario_defines_are_shown_first() -> None:
+    """They were listed between the arguments that do not fit, and the rows had only dashes."""
+    many = {f"zz_{number}": str(number) for number in range(20)}
+    own = [
+        Made(
+            trainer="custom",
+            scenario="own",
+            arguments={"size": size, **many},
+            runs=[{"throughput": speed, "score": 7.0}],
+        )
+        for size, speed in (("64", 1021.0), ("256", 1183.0))
+    ]
+    built_in = Made(runs=[{"tokens_per_s": 2424.0, "eval_of_mine": 3.0}])
+    for found in (made_table(*own), made_table(built_in, *own)):
+        assert found.own_metrics == ("throughput", "score")
+        shown, _, hidden = terminal.text(found, width=80).partition("Columns that do not fit")
+        assert "1,021" in shown and "1,183" in shown and "score" in shown and "size" in shown
+        assert "throughput" in shown and "throughput" not in hidden

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 
 from orchestrator.errors import suggestion
+from orchestrator.measure.metrics import METRICS
 from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, FRAMEWORK, GPUS, MODEL, Cell, Layers
 from orchestrator.plan.checks import Found
 from orchestrator.plan.config import Scenario
@@ -21,8 +23,11 @@ from orchestrator.plan.config.keys.scenario_keys import Metric
 from orchestrator.plan.config.own_script import no_script
 from orchestrator.records import CustomCommand, Device, Experiment, Text
 from orchestrator.trainers.external.custom import PROVIDED, filled, placeholders
-from orchestrator.trainers.units import unit_of, wrong_unit
+from orchestrator.trainers.units import fitting_units, unit_of, wrong_unit
 
+TOKENS = "tokens_per_s"
+# Names are nearly alike from this share of common letters on, as in difflib.
+_NEAR = 0.9
 # The words before a script. `{python}` is the interpreter that trains.
 _INTERPRETER = re.compile(r"\{python\}|(.*/)?(python[\d.]*|bash|sh)")
 _IN_FOLDER = re.compile(r"\{scenario_dir\}/(?P<path>[^{}]+)")
@@ -84,6 +89,28 @@ def _wrong_source(source: Metric, results: str) -> str | None:
         return None
     cure = ", or 'results: log'" if other == "pattern" else ""
     return f"'results: {results}' has no use for '{other}:'; write '{wanted}:'{cure}"
+
+
+def notes_on_metrics(scenario: Scenario) -> Iterator[str]:
+    """Yield a sentence for each metric whose name is nearly one of Tunebench, and one if no speed of the command is compared."""
+    sources = scenario.custom.metrics if scenario.custom is not None else {}
+    unknown = [name for name in sources if name not in METRICS]
+    near = {name: meant for name in unknown if (meant := _nearly(name))}
+    for name, meant in near.items():
+        yield f"scenario {scenario.name!r}: Tunebench does not know the metric {name}; did you mean {meant}?"
+    is_speed = (sources[name].unit in fitting_units(TOKENS) and TOKENS not in sources for name in unknown)
+    is_compared = TOKENS in near.values() or scenario.steps is not None
+    if not is_compared and (any(is_speed) or (unknown and len(unknown) == len(sources))):
+        yield (
+            f"scenario {scenario.name!r}: reports claim nothing about {' and '.join(unknown)}, which Tunebench does not know; "
+            f"to compare speeds, name tokens per second {TOKENS}"
+        )
+
+
+def _nearly(name: str) -> str | None:
+    """Return the metric of Tunebench that a name nearly is, or None."""
+    short = re.sub("_per_sec(ond)?$", "_per_s", name)
+    return next(iter(get_close_matches(short, METRICS, n=1, cutoff=_NEAR)), None)
 
 
 def needed_arguments(command: Collection[str]) -> frozenset[str]:

@@ -79,7 +79,7 @@ class Expansion:
         self.suite, self.scenario, self.selection = suite, scenario, selection
         self.machine, self.files = machine, files
         self.notes = [*checks.axes_without_effect(scenario, selection.axes), *checks.secrets(scenario)]
-        self.notes += own_script.note_on_folder(scenario)
+        self.notes += [*own_script.note_on_folder(scenario), *custom_command.notes_on_metrics(scenario)]
         self._checked: set[tuple[str, Text]] = set()
         self._launch = cache(self._launch_of)
         self._of_operator = cache(own_script.of_operator)

@@ -52,12 +52,16 @@ def facts_and(metrics: Sequence[str], names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in METRICS or matches(name, metrics)]
 
 
-def in_order(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
-    """Return columns in the order of a table: facts, the first metrics, other metrics, the outcome."""
+def in_order(frame: pd.DataFrame, names: Iterable[str], *, own: Sequence[str] = ()) -> list[str]:
+    """Return columns in the order of a table: facts, the first metrics, other metrics, the outcome.
+
+    Metrics that only the user's scenarios define (`own`) follow the speed.
+    """
     shown = for_people(names)
-    first = (*(PADDED if is_padded(frame) else ()), *headline(frame))
-    facts = [name for name in shown if name not in METRICS and name not in OUTCOME]
-    measured = [name for name in dict.fromkeys(first) if name in shown and name in METRICS]
+    speed, *rest = headline(frame)
+    first = (*(PADDED if is_padded(frame) else ()), speed, *own, *rest)
+    facts = [name for name in shown if name not in METRICS and name not in OUTCOME and name not in own]
+    measured = [name for name in dict.fromkeys(first) if name in shown and name not in facts]
     others = [name for name in shown if name in METRICS and name not in measured]
     return [*facts, *measured, *others, *(name for name in OUTCOME if name in shown)]
 

@@ -57,6 +57,8 @@ Texts = Callable[[str], list[str]]
 
 MAX_ROWS = 200
 MAX_FAILURES = 20
+# Metrics that only scenarios define, and that have a place before the columns that distinguish rows.
+MOST_OWN = 3
 _WIDEST = 28
 # The number of blanks between two columns.
 GAP = 3
@@ -87,12 +89,12 @@ def summary(
     empty = [str(name) for name in frame.columns if not has_values(frame, str(name))]
     split = varying(
         frame,
-        keep=(*keep, *usual, *of_calls(frame)),
+        keep=(*keep, *usual, *of_calls(frame), *table.own_metrics),
         drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty),
     )
-    names = _names(frame, split)
+    names = _names(frame, split, table.own_metrics)
     texts = _texts(table)
-    fitting = _fitting(frame, names, width, keep=keep, texts=texts)
+    fitting = _fitting(frame, names, width, keep=keep, own=table.own_metrics[:MOST_OWN], texts=texts)
     parts: list[RenderableType] = [Text(heading(frame), style="bold")]
     same = same_for_all(split, device=only(frame, "device"))
     if same:
@@ -130,10 +132,10 @@ def _counts(frame: pd.DataFrame) -> tuple[str, ...]:
     return ("runs", "runs_ok") if int(frame["runs"].max()) <= 1 else ()
 
 
-def _names(frame: pd.DataFrame, split: Split) -> list[str]:
+def _names(frame: pd.DataFrame, split: Split, own: Sequence[str]) -> list[str]:
     """Return the columns in order. If no fact distinguishes the experiments, their ids come first."""
-    names = in_order(frame, map(str, split.shown.columns))
-    is_fact = names and names[0] not in METRICS and names[0] not in OUTCOME
+    names = in_order(frame, map(str, split.shown.columns), own=own)
+    is_fact = names and not {names[0]}.intersection((*METRICS, *OUTCOME, *own))
     return without_ends(names if is_fact else ["id", *names])
 
 
@@ -153,19 +155,31 @@ def _texts(table: ResultsTable) -> Texts:
 
 
 def _fitting(
-    frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Sequence[str], texts: Texts
+    frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Sequence[str], own: Sequence[str], texts: Texts
 ) -> dict[str, int]:
     """Return the columns that fit next to each other, with their widths.
 
-    If the user keeps columns, the columns that distinguish rows and the kept columns come first. Then come one speed, the status if
-    an experiment is not ok, columns that distinguish rows, the speed-up, and other metrics.
+    If the user keeps columns, the columns that distinguish rows and the kept columns come first. Then come one speed, the first
+    metrics that only scenarios define, the status if an experiment is not ok, columns that distinguish rows, the speed-up, and
+    other metrics.
     """
     speed = PADDED if is_padded(frame) else _SPEED
     kept = [name for name in names if matches(name, keep)]
     measured = [name for name in headline(frame) if name in names][:12]
     ended = ("status",) if any(value != "ok" for value in cells(frame["status"])) else ()
     first = (*distinguishing(frame, names), *kept) if kept else ()
-    wanted = (*first, *speed, *ended, *distinguishing(frame, names), "speedup", *_SPEED, *measured, "status", "id")
+    wanted = (
+        *first,
+        *speed,
+        *own,
+        *ended,
+        *distinguishing(frame, names),
+        "speedup",
+        *_SPEED,
+        *measured,
+        "status",
+        "id",
+    )
     fitting: dict[str, int] = {}
     left = width + GAP
     for name in dict.fromkeys((*(name for name in wanted if name in names), *names)):

@@ -55,14 +55,15 @@ class ResultsTable:
     `ranks` has a row for each training process of each run. `devices` has a row for each GPU that was watched. A missing value is
     NA.
 
-    The columns are those of docs/metrics.md in reading order. `warnings` are sentences about runs, and about files that cannot be
-    read. With several folders, the column `results` has the folder of the row. `arguments` has the columns that are arguments of
-    the trainer. `framework_arguments` has the columns that each framework configuration sets. For each row of `experiments`,
-    `caveats` has the caveats of its repeats that ended ok, and `baselines` has the references of its scenario. `shortfalls` has
-    its numbers of done and of requested repeats if runs are due, else None. `baseline` has the references that `--baseline` names
-    for all experiments. `neighbour_cost` is the slowdown that `--parallel auto` measured, as a difference of logarithms.
-    `raced` are the ids of the experiments in races of `tunebench tune`. `of_round` maps those in races that are not over to their
-    repeats after the present round.
+    The columns are those of docs/metrics.md in reading order. `warnings` are sentences about runs, and about files that cannot
+    be read. With several folders, the column `results` has the folder of the row. `arguments` has the columns that are
+    arguments of the trainer. `own_metrics` has the columns of metrics that only scenarios with `custom:` define.
+    `framework_arguments` has the columns that each framework configuration sets. For each row of `experiments`, `caveats` has
+    the caveats of its repeats that ended ok, and `baselines` has the references of its scenario. `shortfalls` has its numbers
+    of done and of requested repeats if runs are due, else None. `baseline` has the references that `--baseline` names for all
+    experiments. `neighbour_cost` is the slowdown that `--parallel auto` measured, as a difference of logarithms. `raced` are
+    the ids of the experiments in races of `tunebench tune`. `of_round` maps those in races that are not over to their repeats
+    after the present round.
     """
 
     runs: pd.DataFrame
@@ -75,6 +76,7 @@ class ResultsTable:
     baselines: tuple[tuple[Reference, ...], ...] = ()
     shortfalls: tuple[tuple[int, int] | None, ...] = ()
     arguments: frozenset[str] = frozenset()
+    own_metrics: tuple[str, ...] = ()
     framework_arguments: Mapping[str, frozenset[str]] = field(default_factory=dict)
     neighbour_cost: float | None = None
     raced: frozenset[str] = frozenset()
@@ -128,6 +130,7 @@ def of_rows(
         baselines=tuple(references.of_scenario(group[0].baseline, arguments) for group in _groups(all_rows)),
         shortfalls=tuple(group[0].shortfall for group in _groups(all_rows)),
         arguments=arguments,
+        own_metrics=tuple(dict.fromkeys(name for row in all_rows for name in rows.own_metrics(row))),
         framework_arguments=framework_arguments or {},
     )
 

@@ -265,6 +265,12 @@ def _measured(record: RunRecord) -> dict[str, Value]:
     return measured | settings | dict(_provenance(record.provenance))
 
 
+def own_metrics(row: Row) -> list[str]:
+    """Return the columns of the metrics that only the row's `custom:` defines."""
+    is_custom = row.facts.get("trainer") == "custom"
+    return [name for name in row.measured if is_custom and name not in _TAKEN and not name.startswith(_MEASURED)]
+
+
 def _apart(measured: Mapping[str, Value], *, taken: Mapping[str, Value]) -> dict[str, Value]:
     """Return measured cells. Leave out a cell if a fact or argument (`taken`) has the same name and value.
 
