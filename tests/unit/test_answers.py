@@ -206,3 +206,30 @@ def test_of_several_operators_each_is_named_also_if_the_shape_would_be_enough() 
     ]
     places = [answer.place for answer in found(*calls)]
     assert [place.partition(", ")[2] for place in places] == ["rmsnorm, float32", "cross_entropy"]
+
+
+@pytest.mark.parametrize("error", [0.003, 0.099, 0.1, 1.007, 30.0])
+@pytest.mark.parametrize("has_eager", [True, False])
+def test_a_function_with_a_wrong_result_is_the_last_however_fast_it_is(error: float, has_eager: bool) -> None:
+    """It led the list, in grey."""
+    cells = [
+        Made(
+            framework=None,
+            trainer="operators",
+            arguments={"operator": "swiglu", "implementation": name},
+            runs=[{"call_time_s": time * factor, "relative_error": off} for factor in (1.0, 1.01, 0.99)],
+            baseline={"implementation": "eager"} if has_eager else {},
+        )
+        for name, time, off in (
+            ("eager" if has_eager else "mine", 4e-4, 1e-7),
+            ("good", 3e-4, 1e-7),
+            ("bad", 1e-4, error),
+        )
+    ]
+    (answer,) = found(*cells)
+    names = [one.name for one in answer.candidates]
+    bad = next(one for one in answer.candidates if "bad" in one.name)
+    assert not bad.is_best and "good is fastest" in answer.text
+    assert names[-1 if error >= 0.1 else 0] == bad.name
+    shown = f"{error:g}" if error >= 1 else f"{error}"
+    assert bad.doubt == (f"wrong result, relative error {shown}" if error >= 0.1 else "less exact")

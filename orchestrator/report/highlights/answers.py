@@ -2,8 +2,8 @@
 
 Experiments are compared if they have the same scenario, model, device, data and number of GPUs; calls of operators and benchmarks
 also need the same work. The fastest experiment is the one with the highest geometric mean of its runs' speeds. The speed of a call
-is the reciprocal of its time. If a speed is in doubt, it does not count, and the answer names it. What this
-leaves out: the cost of a GPU, and arguments that change what is learned.
+is the reciprocal of its time. If a speed is in doubt, it does not count, and the answer names it. An operator with a wrong result
+is the last one, whatever its speed. What this leaves out: the cost of a GPU, and arguments that change what is learned.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import change, direction, factor, percent, runs, times
 from orchestrator.results.table.baseline import (
     CALL_TIME,
+    ERROR,
     MEMORIES,
     ROUND_TIME,
     TRAINERS_SPEED,
+    WRONG_RESULT,
     Pair,
     ok_runs,
     pairs_of,
     shown_ranks,
 )
 from orchestrator.results.table.column_choice import column
+from orchestrator.results.table.doubts import DoubtKind
 from orchestrator.trainers.external.operators import WORK
 
 if TYPE_CHECKING:
@@ -123,8 +126,8 @@ def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[
     speed = next(name for name in (*SPEEDS, *_TIMES) if any(name in measured[row] for row in rows))
     work = () if speed in SPEEDS else _WORK
     values = {row: measured[row][speed] for row in rows if speed in measured[row]}
-    ordered = sorted(values, key=lambda row: -fmean(map(log, values[row])))
-    trusted = [row for row in ordered if not known.in_doubt(row)]
+    ordered = sorted(values, key=lambda row: (_is_wrong(known, row), -fmean(map(log, values[row]))))
+    trusted = [row for row in ordered if not (known.in_doubt(row) or _is_wrong(known, row))]
     inside = [pair for pair in pairs if pair.new in values and pair.base in values]
     ranks = shown_ranks(inside)  # of several axes, the first one is shown, as in the table
     against = {pair.new: pair for pair in inside if pair.match.rank == ranks[pair.new]}
@@ -169,7 +172,7 @@ def _text(
         left_out = [row for row in values if row != best]
         if not left_out:
             return f"no answer: only {name} has this speed", [], False
-        why = dict.fromkeys(doubt.kind.value for row in left_out for doubt in known.doubts[row])
+        why = dict.fromkeys(doubt for row in left_out for doubt in _doubts(known, row))
         doubted = listed([names[row] for row in left_out], most=2)
         return (
             f"no answer: {doubted} {'is' if len(left_out) == 1 else 'are'} in doubt ({', '.join(why)}), and only {name} is left",
@@ -205,9 +208,24 @@ def _faster_in_doubt(known: Known, ordered: Sequence[int], trusted: Sequence[int
     faster = ordered[: ordered.index(trusted[0])]
     if not faster:
         return ""
-    why = dict.fromkeys(doubt.kind.value for row in faster for doubt in known.doubts[row])
+    why = dict.fromkeys(doubt for row in faster for doubt in _doubts(known, row))
     were = "was" if len(faster) == 1 else "were"
     return f"; {listed([names[row] for row in faster], most=2)} {were} faster, but in doubt ({', '.join(why)})"
+
+
+def _is_wrong(known: Known, row: int) -> bool:
+    """Return whether an operator's result has so large an error that it is another result."""
+    error = known.numbers(ERROR, row)
+    return error is not None and error >= WRONG_RESULT
+
+
+def _doubts(known: Known, row: int) -> list[str]:
+    """Return the reasons why the speed of a row does not count. A wrong result is more than a less exact one."""
+    kinds = [doubt.kind.value for doubt in known.doubts[row]]
+    if not _is_wrong(known, row):
+        return kinds
+    wrong = f"wrong result, relative error {show(ERROR, known.numbers(ERROR, row))}"
+    return [wrong, *(kind for kind in kinds if kind != DoubtKind.INEXACT.value)]
 
 
 def _memory(pair: Pair) -> str:
@@ -228,7 +246,7 @@ def _candidate(
 ) -> Candidate:
     """Return a row in words. `metrics` are the speed and the memory of the place."""
     speed, memory = metrics[0], known.numbers(metrics[1], row)
-    pair, doubts = against.get(row), [doubt.kind.value for doubt in known.doubts[row]]
+    pair, is_doubted = against.get(row), known.in_doubt(row) or _is_wrong(known, row)
     claimed = pair is not None and pair.speed is not None and not known.in_doubt(pair.new, pair.base)
     ended = known.numbers("runs_ok", row) or 0
     mean = intervals.mean_of_logs(values[row]).mean
@@ -240,6 +258,6 @@ def _candidate(
         memory=show(metrics[1], memory),
         cost=known.cost(row) or DASH,
         runs=f"{len(values[row])}" + (f" of {ended:.0f}" if ended > len(values[row]) else ""),
-        doubt=", ".join(doubts) if known.in_doubt(row) else "",
+        doubt=", ".join(_doubts(known, row)) if is_doubted else "",
         is_best=is_best,
     )
