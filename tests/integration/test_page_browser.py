@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from orchestrator.records import Device
 from orchestrator.report.highlights import highlights
 from orchestrator.report.page import report_page
 from orchestrator.results.table.baseline import with_baseline
@@ -26,6 +27,7 @@ from orchestrator.results.table.load import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from factories import campaigns as made_campaigns
+from factories.tables import Made, made_table, speeds
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -302,6 +304,31 @@ def test_an_address_shows_the_same_view(browser: Browser, folder: Path) -> None:
         assert "rows=" not in page.url and "only." not in page.url
 
 
+def test_what_to_use_names_two_without_a_clear_difference_and_has_no_price_on_cpus(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """It named one of two with no clear difference, and had the price of a GPU for CPU processes."""
+    table = made_table(
+        *(
+            Made(framework=name, device=Device.CPU, runs=speeds(speed), model=model)
+            for model, numbers in (("config:a", (100.0, 104.0)), ("config:b", (100.0, 150.0)), ("config:c", (100.0,)))
+            for name, speed in zip("xy", numbers, strict=False)
+        )
+    )
+    (tmp_path / "report.html").write_text(report_page(with_baseline(table), roots=[tmp_path], highlights=()))
+    with opened(browser, tmp_path) as (page, _):
+        chooser, said = page.locator("#chooser"), []
+        for option in chooser.locator("option").all_inner_texts():
+            chooser.locator("select").select_option(label=option)
+            said.append(chooser.locator(".chosen").inner_text())
+            assert chooser.locator("input[type=number]").count() == 0
+        assert said == [
+            "y or x no clear difference, 1.040× (one run each) · y: 104 tokens/s over 1 run · of 2 with a speed that counts",
+            "y 150 tokens/s over 1 run · 1.50× the speed of x, one run each · fastest of 2 with a speed that counts",
+            "x 100 tokens/s over 1 run · the only one with a speed that counts",
+        ]
+
+
 def test_the_fastest_that_fits_is_found_with_its_cost_and_saved_as_a_card(
     browser: Browser, folder: Path, tmp_path: Path
 ) -> None:
@@ -309,7 +336,9 @@ def test_the_fastest_that_fits_is_found_with_its_cost_and_saved_as_a_card(
         chooser = page.locator("#chooser")
         chooser.locator("select").select_option(label="llama-1b at 4 GPUs")
         whole = chooser.locator(".chosen").inner_text()
-        assert whole.startswith("liger 273,966 tokens/s over 2 runs") and "fastest of 4 that ended ok" in whole
+        assert (
+            whole.startswith("liger 273,966 tokens/s over 2 runs") and "fastest of 4 with a speed that counts" in whole
+        )
         chooser.locator("input[type=number]").fill("2")
         assert f"{2 * 4 * 1e9 / (273_966 * 3600):.2f} per billion tokens" in chooser.locator(".chosen").inner_text()
         slider = chooser.locator("input[type=range]")

@@ -347,7 +347,29 @@ def test_what_to_choose_from_leaves_out_what_is_in_doubt() -> None:
     ]
     (base,) = found["places"][0]["candidates"]
     assert (base["name"], base["shown"], base["gib"], base["runs"]) == ("baseline", "102", 2.0, 2)
-    assert (found["places"][0]["unit"], found["places"][0]["tokens"], found["hardware"]) == ("tokens/s", True, "H100")
+    assert (found["places"][0]["unit"], found["places"][0]["priced"], found["hardware"]) == ("tokens/s", True, "H100")
+
+
+def test_what_to_choose_from_says_for_each_memory_how_clear_the_fastest_is() -> None:
+    """One of two without a clear difference was named, and a price of a GPU was asked for CPU processes."""
+    runs = {
+        "large": [{"tokens_per_s": 150.0, "peak_allocated_bytes": 2**32}],
+        "medium": [{"tokens_per_s": 104.0, "peak_allocated_bytes": 2**31}],
+        "small": [{"tokens_per_s": 100.0, "peak_allocated_bytes": 2**30}],
+    }
+    cells = [Made(framework=name, runs=of_one) for name, of_one in runs.items()]
+    (found,) = chooser.places(made_table(*cells, Made(framework="none", runs=[{"samples_per_s": 1.0}])), hardware="")[
+        "places"
+    ]
+    words = [[*one["rivals"].values()] for one in found["candidates"]]
+    assert words == [
+        [{"same": False, "words": "1.44× the speed of medium, one run each"}],
+        [{"same": True, "words": "no clear difference, 1.040× (one run each)"}],
+        [],
+    ]
+    assert (found["priced"], found["inDoubt"], found["without"]) == (True, 0, 1)
+    on_cpu = chooser.places(made_table(*(replace(one, device=Device.CPU) for one in cells)), hardware="")
+    assert [one["priced"] for one in on_cpu["places"]] == [False]
 
 
 def test_a_choice_has_one_colour_on_the_page(known: list[Cell]) -> None:

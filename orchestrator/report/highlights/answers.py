@@ -181,11 +181,7 @@ def _text(
         )
     second = others[0]
     follower = names[second]
-    cost = known.table.neighbour_cost if known.numbers("neighbours", best) else None
-    lead, other = (
-        intervals.widened(intervals.ratio(values[base], values[new]), cost or 0.0)
-        for base, new in ((second, best), (best, second))
-    )
+    lead, other = lead_of(known, values, best, second), lead_of(known, values, second, best)
     if known.in_doubt(best, second):
         return f"no answer: {name} and {follower} had different numbers of neighbours", [], False
     if direction(lead) == 0:
@@ -201,6 +197,12 @@ def _text(
     gain = f"{change(pair.speed.ratio)} than {names[pair.base]}"
     following = f"; {follower}, the next, is {change(other)}" if pair.base != second else ""
     return f"{fastest}, {gain}{_memory(pair)}{following}", [best], True
+
+
+def lead_of(known: Known, values: Mapping[int, Sequence[float]], new: int, base: int) -> intervals.Ratio:
+    """Return the ratio of the speeds of two rows. With runs at the same time, its interval is wider by their cost."""
+    cost = known.table.neighbour_cost if known.numbers("neighbours", new) else None
+    return intervals.widened(intervals.ratio(values[base], values[new]), cost or 0.0)
 
 
 def _faster_in_doubt(known: Known, ordered: Sequence[int], trusted: Sequence[int], names: Mapping[int, str]) -> str:

@@ -48,7 +48,7 @@ class Chooser {
       shown.textContent = this.gib === null ? "no limit" : `${value} GiB`;
       parts.push(element("label", {}, "Memory per GPU ", slider, " ", shown));
     }
-    if (this.current().tokens) {
+    if (this.current().priced) {
       const price = element("input", { type: "number", min: "0", step: "0.01", value: this.price ? String(this.price) : "", placeholder: "0.00" });
       price.addEventListener("input", () => {
         this.price = Math.max(0, Number(price.value) || 0);
@@ -72,22 +72,39 @@ class Chooser {
 
   /** The lines of the answer: the configuration, then what it takes. */
   lines() {
-    const { candidates, unit, gpus, tokens, inDoubt } = this.current();
-    const fits = candidates.filter((one) => this.gib === null || (one.gib !== null && one.gib <= this.gib));
-    this.chosen = fits.reduce((best, one) => (best === null || one.speed > best.speed ? one : best), null);
+    const { unit, gpus, priced } = this.current();
+    const fits = this.fitting();
+    this.chosen = fits[0] ?? null;
     if (!this.chosen) return [`Nothing that ran fits into ${this.gib} GiB.`];
     const { name, shown, runs, gib, energy, cost, speed } = this.chosen;
-    const lines = [name, `${shown} ${unit} over ${runs} run${runs === 1 ? "" : "s"}`];
+    const rival = this.chosen.rivals[fits[1]?.id] ?? { same: false, words: "" };
+    const measured = `${shown} ${unit} over ${runs} run${runs === 1 ? "" : "s"}`;
+    const lines = rival.same ? [`${name} or ${fits[1].name}`, rival.words, `${name}: ${measured}`] : [name, measured];
     if (gib !== null) lines.push(`${gib.toFixed(2)} GiB in use on the fullest GPU`);
     if (energy) lines.push(`${energy} per token`);
-    if (this.price && tokens) {
+    if (this.price && priced) {
       const typed = (this.price * gpus * 1e9) / (speed * HOUR_S);
       lines.push(`${typed.toLocaleString("en", { maximumSignificantDigits: 3 })} per billion tokens at ${this.price} per GPU-hour`);
     } else if (cost) {
       lines.push(cost);
     }
-    lines.push(`fastest of ${fits.length} that ${this.gib === null ? "ended ok" : "fit"}${inDoubt ? `; ${inDoubt} in doubt left out` : ""}`);
-    return lines;
+    if (!rival.same && rival.words) lines.push(rival.words);
+    return [...lines, this.ofHowMany(fits.length, rival.same)];
+  }
+
+  /** The candidates that fit into the memory, the fastest first. */
+  fitting() {
+    const fits = this.current().candidates.filter((one) => this.gib === null || (one.gib !== null && one.gib <= this.gib));
+    return fits.sort((one, other) => other.speed - one.speed);
+  }
+
+  /** Words about the number of experiments that were compared, and about those that were left out. */
+  ofHowMany(count, isUnclear) {
+    const { inDoubt, without } = this.current();
+    const that = `${this.gib === null ? "" : "that fit, "}with a speed that counts`;
+    const one = `the only one ${this.gib === null ? "" : "that fits, "}with a speed that counts`;
+    const many = `${isUnclear ? "of" : "fastest of"} ${count} ${that}`;
+    return [count === 1 ? one : many, ...(inDoubt ? [`${inDoubt} in doubt left out`] : []), ...(without ? [`${without} without this speed`] : [])].join("; ");
   }
 
   answer() {
