@@ -34,7 +34,6 @@ from orchestrator.plan.data import note_on_model, published_models
 from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text, whole_number
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.argument_values import Doubt, doubt, known, unlikely, wrong
-from orchestrator.trainers.external import operators
 
 Found = Iterator[tuple[YamlPath, str]]
 
@@ -130,8 +129,7 @@ def mistakes(
 
     `written` are the names that the scenario file has for this scenario.
     """
-    if trainer.name == operators.NAME:
-        yield from operators.mistakes(arguments, written)
+    yield from trainer.mistakes(arguments, written)
     yield from ((name, doubtful.sentence) for name, doubtful in _doubts(arguments, trainer) if doubtful.certain)
     for name in known(arguments):
         value = arguments[name]

@@ -6,7 +6,7 @@ Tunebench's trainers are modules of this package, and its `__init__` is their re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -77,6 +77,13 @@ class Trainer(Protocol):
     def failure(self, run_dir: Path, exit_code: int) -> str | None:
         """Return why a run without a result failed, if the program's own files say it better than its log."""
         return None
+
+    def mistakes(self, arguments: Mapping[str, Text], written: Collection[str]) -> Iterable[tuple[str, str]]:
+        """Return the names of arguments that are wrong in each experiment, with a sentence that says why. The plan is refused.
+
+        `written` are the names that the scenario itself has. Defaults and the command line may have names for other trainers.
+        """
+        return ()
 
     def problem(self, experiment: Experiment) -> Reason | None:
         """Return the reason why the trainer would refuse this experiment on any machine, or None. The plan skips such a cell."""

@@ -94,7 +94,17 @@ class Operators(Trainer):
         quantised = ("bitsandbytes",) if arguments.get("operator") == "nf4_linear" else ()
         return (*self.requires, *_NEEDS.get(str(arguments.get("implementation")), ()), *quantised)
 
+    def mistakes(self, arguments: Mapping[str, Text], written: Collection[str]) -> Iterator[tuple[str, str]]:
+        for name, value in arguments.items():
+            if name in ARGUMENTS:
+                why = _wrong_value(name, value)
+                yield from [(name, f"{name}: {why}")] if why else []
+            elif name != _MODEL and name in written:
+                yield name, f"trainer operators has no argument {name!r}{suggestion(name, ARGUMENTS)}"
+
     def problem(self, experiment: Experiment) -> Reason | None:
+        for _, sentence in self.mistakes(experiment.arguments, experiment.arguments):
+            return Reason(kind="operators", text=sentence)
         found = _wrong(experiment)
         return Reason(kind="operators", text=found) if found else None
 
@@ -154,20 +164,6 @@ def module_in(arguments: Mapping[str, Text]) -> str | None:
     return module if colon else None
 
 
-def mistakes(arguments: Mapping[str, Text], written: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield each argument that is wrong for every operator, with a sentence that says why.
-
-    An unknown name is a mistake only if it is in `written`, the names of the scenario itself. The command line and a file of
-    defaults may have arguments for other scenarios.
-    """
-    for name, value in arguments.items():
-        if name in ARGUMENTS:
-            why = _wrong_value(name, value)
-            yield from [(name, f"{name}: {why}")] if why else []
-        elif name != _MODEL and name in written:
-            yield name, f"trainer operators has no argument {name!r}{suggestion(name, ARGUMENTS)}"
-
-
 def _wrong_value(name: str, value: Text) -> str | None:
     if not isinstance(value, str):
         items = f"the list {', '.join(map(repr, value))}" if value else "an empty list"
@@ -193,8 +189,6 @@ def _wrong_number(text: str, is_whole: bool, least: float, most: float) -> str |
 
 def _wrong(experiment: Experiment) -> str | None:
     """Return a sentence about arguments that the program would refuse, or None."""
-    for _, sentence in mistakes(experiment.arguments, experiment.arguments):
-        return sentence
     arguments = {name: str(value) for name, value in experiment.arguments.items()}
     for name in ("operator", "shape"):
         if name not in arguments:
