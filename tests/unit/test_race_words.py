@@ -206,6 +206,10 @@ def test_the_fewest_runs_are_never_more_than_the_most(count: int, repeats: int) 
 
 def test_a_bound_of_several_races_is_their_sum() -> None:
     assert view.bounds([[A, B], [A]]) == "tunebench tune: 2 races, which make 8 to 9 runs; the full grid has 9."
+    once = [replace(one, repeats=1) for one in (A, B)]
+    assert view.bounds([once]) == (
+        "tunebench tune: 1 race, which makes 4 to 6 runs; the full grid has 6 (with at least 3 runs of each)."
+    ), "the full grid had 2, and `tune` itself spoke of 6"
 
 
 def test_an_order_has_experiments_that_differ_in_one_size_only() -> None:

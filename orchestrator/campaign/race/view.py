@@ -19,6 +19,8 @@ from orchestrator.records import Experiment
 _MOST_LINES, _MOST_NAMES = 40, 6
 # The interval of a speed that was not dropped has this number of standard errors on each side.
 ERRORS = 2.0
+# Said where the repeats of the scenario file are fewer.
+_BY_DEFAULT = f" (with at least {LEAST_REPEATS} runs of each)"
 _NO_SPEED = {
     NoSpeed.NO_MEMORY: "out of memory",
     NoSpeed.OVER_LIMIT: "over the limit",
@@ -37,7 +39,7 @@ def before(races: Sequence[Place]) -> Iterator[str]:
     experiments = counted(sum(len(place.experiments) for place in races), "experiment")
     if not any(place.state.due for place in races):
         return
-    by_default = f" (with at least {LEAST_REPEATS} runs of each)" if grid < most else ""
+    by_default = _BY_DEFAULT if grid < most else ""
     where = f"{experiments} race" if len(races) == 1 else f"{experiments} in {counted(len(races), 'race')}"
     if not earlier:
         yield f"{where}: at most {counted(most, 'run')}, as many as the full grid{by_default}"
@@ -52,14 +54,14 @@ def bounds(groups: Sequence[Sequence[Experiment]], races: Sequence[Place] = ()) 
 
     `races` are the races of these groups in a results folder, where runs may have ended.
     """
-    grid = sum(one.most_repeats for group in groups for one in group)
+    repeats, grid = sum(one.most_repeats for group in groups for one in group), sum(map(most_runs, groups))
     count, verb = counted(len(groups), "race"), "makes" if len(groups) == 1 else "make"
     if any(place.runs for place in races):
         least, most = (sum(ends) for ends in zip(*map(_more, races), strict=True))
         runs = f"{f'{least} to ' if least < most else ''}{most or 'no'} more {'run' if most == 1 else 'runs'}"
     else:
-        runs = f"{sum(map(fewest_runs, groups))} to {counted(sum(map(most_runs, groups)), 'run')}"
-    return f"tunebench tune: {count}, which {verb} {runs}; the full grid has {grid}."
+        runs = f"{sum(map(fewest_runs, groups))} to {counted(grid, 'run')}"
+    return f"tunebench tune: {count}, which {verb} {runs}; the full grid has {grid}{_BY_DEFAULT if repeats < grid else ''}."
 
 
 def _more(place: Place) -> tuple[int, int]:
