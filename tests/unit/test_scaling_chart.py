@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from orchestrator.records import Caveat, CaveatKind
 from orchestrator.report.highlights import highlights
-from orchestrator.report.page.charts import chart_data
+from orchestrator.report.page import folders, table_data
+from orchestrator.report.page.charts import bars, chart_data
 from orchestrator.report.page.charts.chart import View
 from orchestrator.report.page.charts.curves.scaling import scaling
+from orchestrator.report.tables import terminal
 
 NOT_LEVEL = Caveat(kind=CaveatKind.NOT_LEVEL, detail="its last 20 steps are slower")
 
@@ -93,3 +96,27 @@ def test_a_single_run_has_no_interval_and_is_no_doubt() -> None:
     line = traces(views(*cells)["share of ideal"])["baseline"]
     assert line["marker"]["symbol"] == ["circle", "circle"]
     assert "error_y" not in line
+
+
+def test_a_scaling_is_in_doubt_with_either_speed_wherever_it_is_shown() -> None:
+    """It had no mark next to marked speeds, and a speed in doubt was the highest without a word."""
+    small, large = made("baseline", 1, 2)
+    for doubted, own in ((replace(small, warnings=(NOT_LEVEL,)), 0), (replace(large, warnings=(NOT_LEVEL,)), 1)):
+        cells = [doubted if number == own else one for number, one in enumerate((small, large))]
+        table = made_table(*cells)
+        text = terminal.text(table, width=120)
+        assert "97.0% ?" in text and ("100.0% ?" in text) is (own == 0)
+        data = table_data.of(table, {}, folders.Folders(roots={}), detail_bytes=0).data
+        assert [*data["unscaled"]] == [1]
+        shown = views(*cells)
+        assert shown["share of ideal"].summary.endswith("on 2 GPUs with 97.0% of ideal (in doubt).")
+        assert shown["tokens/s"].summary.endswith("(in doubt).") is (own == 1)
+        (throughput,) = bars.throughput(chart_data.read(table, most=100), "Model").views
+        assert throughput.summary.startswith("1 row with 2 bars; highest baseline on 2 GPUs with ")
+        assert throughput.summary.count("(in doubt)") == 1
+
+
+def test_a_scaling_without_a_doubt_has_no_mark() -> None:
+    table = made_table(*made("baseline", 1, 2))
+    assert "?" not in terminal.text(table, width=120)
+    assert table_data.of(table, {}, folders.Folders(roots={}), detail_bytes=0).data["unscaled"] == {}

@@ -147,6 +147,11 @@ def scalings(table: ResultsTable) -> Iterator[tuple[int, int, Ratio]]:
             yield base, row, ratio(measured[base][PER_GPU], measured[row][PER_GPU])
 
 
+def doubtful_scalings(known: Known) -> frozenset[int]:
+    """Return the rows with a scaling that is not claimed, because the speed of the row or of the smallest count is in doubt."""
+    return frozenset(row for base, row, _ in scalings(known.table) if known.in_doubt(row, base))
+
+
 def _as_cells(table: ResultsTable) -> list[Cell]:
     """Return the experiments in the form of `table.aggregate`: facts and arguments, without numbers."""
     facts = zip(*(column(table.experiments, name) for name in _FACTS), strict=True)

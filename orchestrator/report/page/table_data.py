@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.measure.metrics import DASH, OVER_REPEATS, Direction, Metric, Show, Where, columns, metric
 from orchestrator.measure.metrics import shown as forms
 from orchestrator.records import Device
+from orchestrator.report.highlights.highlight import known_of
+from orchestrator.report.highlights.scaling import doubtful_scalings
 from orchestrator.report.page.charts.chart_data import SPEEDS, Key
 from orchestrator.report.page.folders import Folders, command, files, link, log_ends
 from orchestrator.report.page.runs import NUMBERS, Run
@@ -110,6 +112,9 @@ def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders,
         "columns": [_column(frame, name, unclaimed) | {"hidden": name not in visible} for name in names],
         "doubts": doubted,
         "withheld": withheld,
+        "unscaled": dict.fromkeys(
+            sorted(doubtful_scalings(known_of(table))), "the smallest count or this one is in doubt"
+        ),
         "filters": [name for name in _FILTERS if name in names],
         "sticky": _STICKY,
         "ids": [str(value) for value in column(frame, "id")],

@@ -24,6 +24,7 @@ from orchestrator.measure.metrics import DASH, METRICS
 from orchestrator.measure.metrics import show as shown_value
 from orchestrator.report.highlights import Highlight, HighlightKind
 from orchestrator.report.highlights.highlight import known_of
+from orchestrator.report.highlights.scaling import doubtful_scalings
 from orchestrator.report.tables.as_markdown import (
     distinguishing,
     heading,
@@ -64,6 +65,7 @@ _WIDEST = 28
 GAP = 3
 
 _SPEED = ("tokens_per_s",)
+_SCALING = "scaling_efficiency"
 _BELOW = (
     *("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors"),
     "environment_lock",
@@ -140,13 +142,19 @@ def _names(frame: pd.DataFrame, split: Split, own: Sequence[str]) -> list[str]:
 
 
 def _texts(table: ResultsTable) -> Texts:
-    """Return a function from a column's name to its texts. A speed in doubt has a mark, because it must not be compared."""
+    """Return a function from a column's name to its texts. A speed in doubt has a mark, because it must not be compared.
+
+    A scaling has one if its row or the smallest count is in doubt.
+    """
     known = known_of(table)
     frame = table.experiments[:MAX_ROWS]
     doubted = [known.in_doubt(row) for row in range(len(frame))]
+    of_scaling = doubtful_scalings(known) if _SCALING in frame else ()
+    scaled = [mark or row in of_scaling for row, mark in enumerate(doubted)]
+    marked = dict.fromkeys((*PADDED, *_SPEED), doubted) | {_SCALING: scaled}
 
     def of(name: str) -> list[str]:
-        marks = doubted if name in (*PADDED, *_SPEED) else [False] * len(frame)
+        marks = marked.get(name, [False] * len(frame))
         return [
             f"{text} ?" if mark and text != DASH else text for text, mark in zip(words(frame, name), marks, strict=True)
         ]

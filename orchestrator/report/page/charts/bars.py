@@ -221,9 +221,13 @@ def _comparison(
 def _summary(rows: int, cells: Sequence[Cell], name: str) -> str:
     measured = sorted((cell for cell in cells if name in cell.numbers), key=lambda cell: cell.numbers[name])
     failed = sum(cell.ended_badly for cell in cells)
-    parts = [counted(rows, "row")]
+    bars = f" with {counted(len(measured), 'bar')}" if len(measured) > rows else ""
+    parts = [counted(rows, "row") + bars]
     if measured:
-        ends = [f"{one_line(cell.name)} on {cell.where} with {shown(name, cell.numbers[name])}" for cell in measured]
+        values = [f"{shown(name, cell.numbers[name])}{' (in doubt)' if cell.in_doubt else ''}" for cell in measured]
+        ends = [
+            f"{one_line(cell.name)} on {cell.where} with {value}" for cell, value in zip(measured, values, strict=True)
+        ]
         parts.append(f"highest {ends[-1]}, lowest {ends[0]}" if len(ends) > 1 else ends[0])
     if failed:
         parts.append(f"{failed} did not end ok")

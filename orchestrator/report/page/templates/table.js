@@ -260,7 +260,8 @@ class Table {
   /** Why nothing is claimed about a speed: a doubt about this row, or about the row that it is compared with. */
   doubt(column, row) {
     if (!column.speed) return "";
-    return this.data.doubts[row] || (column.name === "speedup" && this.data.withheld?.[row]) || "";
+    const ofBoth = { speedup: this.data.withheld, scaling_efficiency: this.data.unscaled }[column.name];
+    return this.data.doubts[row] || ofBoth?.[row] || "";
   }
 
   /** A cell. A speed that is in doubt is grey, and an empty speed-up says why it is empty. A ratio is shaded by its value. */

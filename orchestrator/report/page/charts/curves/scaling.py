@@ -85,11 +85,13 @@ def _share_view(at: tuple[str, ...], lines: Sequence[Line]) -> View:
         shapes=[level(1, thin(colours.INK, "dash"))],
         annotations=[note(1, 1, "ideal", xref="paper", xanchor="right", yanchor="bottom")],
     )
-    worst = min(cells, key=lambda cell: cell.numbers[EFFICIENCY])
+    worst, line = min(((cell, line) for line in lines for cell in line), key=lambda pair: pair[0].numbers[EFFICIENCY])
+    doubt = " (in doubt)" if _is_unclaimed(worst, line) else ""
     return View(
         at=at,
         figure=drawing,
-        summary=f"{_over(lines, counts)}; the lowest is {one_line(worst.name)} on {worst.where} with {_share(worst)} of ideal.",
+        summary=f"{_over(lines, counts)}; the lowest is {one_line(worst.name)} on {worst.where} with {_share(worst)} of ideal"
+        f"{doubt}.",
         columns=("row", *(f"on {count}" for count in counts)),
         rows=tuple(_row(line, counts, [_share(cell) for cell in line]) for line in lines),
     )
@@ -112,10 +114,11 @@ def _absolute_view(at: tuple[str, ...], lines: Sequence[Line]) -> View:
         },
     )
     best = max(cells, key=_speed)
+    doubt = " (in doubt)" if best.in_doubt else ""
     return View(
         at=at,
         figure=drawing,
-        summary=f"{_over(lines, counts)}; the highest is {one_line(best.name)} on {best.where} with {_words(best)}.",
+        summary=f"{_over(lines, counts)}; the highest is {one_line(best.name)} on {best.where} with {_words(best)}{doubt}.",
         columns=("row", *(f"on {count}" for count in counts)),
         rows=tuple(_row(line, counts, [_words(cell) for cell in line]) for line in lines),
     )
@@ -151,6 +154,11 @@ def _ends(interval: Interval | None) -> tuple[float, ...]:
 def _share(cell: Cell) -> str:
     """Return the share of ideal as the findings say it, or the table's number where they claim nothing."""
     return efficiency(cell.scaling) if cell.scaling else shown(EFFICIENCY, cell.numbers[EFFICIENCY])
+
+
+def _is_unclaimed(cell: Cell, line: Line) -> bool:
+    """Return whether the cell's scaling is in doubt, by its own speed or by that of the smallest count."""
+    return cell.in_doubt or (cell.scaling is None and cell.gpus > line[0].gpus)
 
 
 def _speed(cell: Cell) -> float:
@@ -189,8 +197,7 @@ def _line(
     hover: Sequence[Sequence[str]],
 ) -> Trace:
     colour = colours.colour(line[0].place)
-    smallest = line[0].gpus
-    hollow = [cell.in_doubt or (cell.scaling is None and cell.gpus > smallest) for cell in line]
+    hollow = [_is_unclaimed(cell, line) for cell in line]
     style = marker(place, size=9, color=colour)
     style["symbol"] = [f"{style['symbol']}{'-open' if doubt else ''}" for doubt in hollow]
     whiskers = error_bars([y for _, y in points], intervals, color=colour, thickness=1.5, width=5)
