@@ -96,6 +96,14 @@ def test_a_file_that_is_not_here_is_looked_for_in_the_repository(run: Run) -> No
     assert "--scenario" not in run("", "", "examples/matrix.yaml")
 
 
+def test_a_file_that_is_in_neither_folder_is_named_as_it_was_typed(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        ["bash", str(SCRIPT), "", "results", "bnech.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2 and f"error: bnech.yaml: there is no such file in {tmp_path}" in ended.stderr
+    assert f"and none in {ROOT};" in ended.stderr
+
+
 def test_none_is_all_that_are_not_slow(run: Run) -> None:
     assert "--scenario" not in run("", "", "", "none")
 
