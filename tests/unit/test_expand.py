@@ -593,6 +593,14 @@ def test_a_custom_trainer_needs_no_model(tmp_path: Path) -> None:
     assert one.custom.folder == str(tmp_path.resolve())
 
 
+def test_a_key_that_belongs_under_another_key_is_named_with_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        planned(tmp_path, "scenarios: [{name: s, trainer: custom, command: [a], within: 1%}]")
+    said = str(caught.value)
+    assert "unknown key 'command'; write it under 'custom:'" in said
+    assert "unknown key 'within'; write it under 'repeats:' or 'measure:'" in said
+
+
 @pytest.mark.parametrize(
     ("results", "source", "said"),
     [

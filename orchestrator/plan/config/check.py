@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from orchestrator.errors import Problem, suggestion
 from orchestrator.files.redaction import is_secret_name
@@ -144,10 +145,18 @@ def allowed_by(kind: str, context: Mapping[str, Any], pydantic_message: str) -> 
 
 def _unknown_key(key: str, model: type[BaseModel]) -> str:
     fields = model.model_fields
+    if "arguments" in fields and "matrix" in fields and (owners := _keys_with(key, fields)):
+        return f"unknown key {key!r}; write it under {owners}"
     hint = suggestion("" if known([key]) else key, fields)
     if hint.startswith(".") and "arguments" in fields and "matrix" in fields:
         return f"unknown key {key!r}; write an argument of the trainer under 'arguments:'{hint}"
     return f"unknown key {key!r}{hint}"
+
+
+def _keys_with(key: str, fields: Mapping[str, FieldInfo]) -> str:
+    """Return the keys of a scenario under which this key is allowed, such as `'custom:'` for `command`, as text."""
+    inner = {name: _nested_model(field.annotation) for name, field in fields.items()}
+    return " or ".join(f"'{name}:'" for name, nested in inner.items() if nested and key in nested.model_fields)
 
 
 def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]:
