@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 from collections.abc import Callable
@@ -322,3 +323,10 @@ def test_json_is_not_called_a_table_with_a_column_twice(call: Call, tmp_path: Pa
     (tmp_path / "other.json").write_text('{"a": 1, "b": 1, "b": 1}')
     code, _, said = call(tmp_path / "other.json")
     assert code == 2 and "it looks like JSON" in said
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"x"), b"PK\x03\x04rest"])
+def test_a_packed_file_is_to_be_unpacked_first(call: Call, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bundle").write_bytes(content)
+    code, _, said = call(tmp_path / "bundle")
+    assert code == 2 and "it is packed; unpack it first, a bundle with `tar -xzf`" in said

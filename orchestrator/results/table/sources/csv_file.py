@@ -54,6 +54,9 @@ _OF_SPREADSHEETS = {"TRUE": "True", "FALSE": "False"}
 # The first columns of ranks.csv and devices.csv, before `rank` or `gpu`.
 _OF_PARTS = ("id", "repeat", "attempt", "status")
 
+# The first bytes of gzip, as in a bundle, and of zip.
+_PACKED = (b"\x1f\x8b", b"PK\x03\x04")
+
 # Enough for 20,000 runs with 250 columns; larger tables would take too much memory.
 MAX_CELLS = 5_000_000
 
@@ -63,6 +66,8 @@ Cells = Mapping[str, str]
 
 def read(content: bytes) -> tuple[list[list[Row]], list[str]]:
     """Return two values: a list of rows for each experiment of a CSV file, and warnings. Raise Unreadable for other tables."""
+    if content.startswith(_PACKED):
+        raise Unreadable("it is packed; unpack it first, a bundle with `tar -xzf`, and name the folder that comes out")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
