@@ -17,8 +17,12 @@ from orchestrator.results.store import Store
 _MOST_IDS, _MOST_BENCHMARKS = 10, 3
 
 
+class NothingNamed(ResultsError):
+    """A word that names no experiment of a results folder."""
+
+
 def find(store: Store, word: str) -> str:
-    """Return the only id that a word means. Raise ResultsError if it means none or several.
+    """Return the only id that a word means. Raise NothingNamed if it means none, and ResultsError if it means several.
 
     The word is an id or a part of it (`ids_named`); else values that distinguish an experiment, such as `optim=sgd` or `sgd`; else
     the name of a benchmark, or a part of this name.
@@ -42,7 +46,7 @@ def find(store: Store, word: str) -> str:
         raise ResultsError(
             f"{store.root}: the {what} of {len(matches)} experiments contain {word!r}; name one of: {shown}"
         )
-    raise ResultsError(
+    raise NothingNamed(
         f"{store.root}: there is no experiment {word!r}{'. Allowed: ' if shown else '; the folder has none'}{shown}"
     )
 

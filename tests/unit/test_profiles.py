@@ -319,6 +319,8 @@ def test_a_folder_without_traces_is_said_before_a_word_that_means_several(tmp_pa
     root = stored(tmp_path / "results", *((replace(BASE, id=f"cell-{name}"), []) for name in ("a", "b")))
     with pytest.raises(OrchestratorError, match="cell: no run here has a trace; write"):
         trace_of("cell", results=root, rank=0)
+    with pytest.raises(OrchestratorError, match=r"there is no experiment 'nothing'\. Allowed: cell-a"):
+        trace_of("nothing", results=root, rank=0)
     run_of(root, "cell-a", "r1-t1", 0)
     with pytest.raises(OrchestratorError, match="2 experiments contain 'cell'; name one of"):
         trace_of("cell", results=root, rank=0)
@@ -404,3 +406,16 @@ def test_the_folder_beside_the_results_is_named_if_it_has_the_traces(tmp_path: P
         OrchestratorError, match=r"`rerun --profile` wrote some into .*base\.profiles: name this folder"
     ):
         trace_of(str(tmp_path / "base"), results=tmp_path, rank=0)
+
+
+def test_a_profile_that_its_command_has_made_is_named_instead_of_the_command(tmp_path: Path) -> None:
+    root = stored(tmp_path / "results", (replace(BASE, id="cell-a"), []))
+
+    def command(store: object, name: str, monitor: str, results: str) -> str:
+        return f"tunebench run s.yaml --cell twin-of-{name} --results {results}"
+
+    with pytest.raises(OrchestratorError, match="this makes and shows one: tunebench run"):
+        trace_of("cell-a", results=root, rank=0, command_of=command)
+    run_of(tmp_path / "results-profiled", "twin-of-cell-a", "r1-t1", 0)
+    with pytest.raises(OrchestratorError, match="results-profiled has one: tunebench profile /"):
+        trace_of("cell-a", results=root, rank=0, command_of=command)

@@ -17,7 +17,7 @@ from orchestrator.records.experiment import SAFE_ID, experiment_of
 from orchestrator.results import requested
 from orchestrator.results.experiment_file import measure_alike
 from orchestrator.results.folder import read_suite
-from orchestrator.results.naming import find
+from orchestrator.results.naming import NothingNamed, find
 from orchestrator.results.store import Store
 
 # The folder of the traces in a run's folder.
@@ -117,8 +117,7 @@ def trace_of(
         folder = named
     else:
         store = Store.resume(results)
-        # If the folder has no trace, the message says so first: each experiment that could be named would have none.
-        folder = results / "experiments" / find(store, word) if _traces(results, kind) else results
+        folder = _folder_of(store, word, has_traces=bool(_traces(results, kind)))
     traces = _traces(folder, kind)
     if not traces:
         cure = _how_to_profile(word, results, kind, command_of)
@@ -139,6 +138,20 @@ def trace_of(
     return of_run[rank]
 
 
+def _folder_of(store: Store, word: str, *, has_traces: bool) -> Path:
+    """Return the folder of the experiment that a word means, or the results folder if that has no trace.
+
+    Then the word may mean several experiments: each of them would have none, and the message says so first.
+    """
+    try:
+        name = find(store, word)
+    except ResultsError as error:
+        if has_traces or isinstance(error, NothingNamed):
+            raise
+        return store.root
+    return store.root / "experiments" / name if has_traces else store.root
+
+
 def _how_to_profile(word: str, results: Path, kind: Kind, command_of: CommandOf) -> str:
     """Return the command that profiles the experiment that a word means, or what to write into a scenario."""
     profiled_results, text = f"{results}-profiled", None
@@ -148,6 +161,8 @@ def _how_to_profile(word: str, results: Path, kind: Kind, command_of: CommandOf)
     if text is None:
         return f"write `monitors: [{kind.monitor}]` into the scenario of a training, and run it again"
     option = " --snapshot" if kind == SNAPSHOT else ""
+    if any(_experiment(trace) in text.split() for trace in _traces(Path(profiled_results), kind)):
+        return f"{profiled_results} has one: tunebench profile {shell_word(profiled_results)}{option}"
     return f"this makes and shows one: {text} && tunebench profile {shell_word(profiled_results)}{option}"
 
 
