@@ -208,7 +208,7 @@ def test_of_several_operators_each_is_named_also_if_the_shape_would_be_enough() 
     assert [place.partition(", ")[2] for place in places] == ["rmsnorm, float32", "cross_entropy"]
 
 
-@pytest.mark.parametrize("error", [0.003, 0.099, 0.1, 1.007, 30.0])
+@pytest.mark.parametrize("error", [0.003, 0.12, 0.5, 1.007, 30.0])
 @pytest.mark.parametrize("has_eager", [True, False])
 def test_a_function_with_a_wrong_result_is_the_last_however_fast_it_is(error: float, has_eager: bool) -> None:
     """It led the list, in grey."""
@@ -230,6 +230,6 @@ def test_a_function_with_a_wrong_result_is_the_last_however_fast_it_is(error: fl
     names = [one.name for one in answer.candidates]
     bad = next(one for one in answer.candidates if "bad" in one.name)
     assert not bad.is_best and "good is fastest" in answer.text
-    assert names[-1 if error >= 0.1 else 0] == bad.name
+    assert names[-1 if error >= 0.5 else 0] == bad.name
     shown = f"{error:g}" if error >= 1 else f"{error}"
-    assert bad.doubt == (f"wrong result, relative error {shown}" if error >= 0.1 else "less exact")
+    assert bad.doubt == (f"wrong result, relative error {shown}" if error >= 0.5 else "less exact")
