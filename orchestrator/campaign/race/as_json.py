@@ -7,7 +7,8 @@
 `speed` is the estimated speed relative to the leader's, with the ends of its interval; null without a speed. With the objective
 `cost` or `energy`, it is the number of tokens for the same money or energy. A limit that is not set is null. `loss` is a share of
 the lowest loss. `answer`, `words` and `became` are what the terminal shows. `winner` is an id. The answer is null until the race is
-over, and the winner is null without one. A race is doubtful if more than half of its runs were in doubt.
+over, and the winner is null without one. A race is doubtful if more than half of its runs were in
+doubt, or if the winner or the next one has too few runs that count.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _race(place: Place, names: Names, aim: Aim) -> dict[str, Any]:
         if place.state.due
         else " ".join((winners.answer(place, names, aim), *winners.remarks(place, names, aim))),
         "winner": place.winner,
-        "is_doubtful": place.is_doubtful,
+        "is_doubtful": place.is_doubtful or winners.with_few_runs(place) is not None,
         "words": in_words(place),
         "experiments": [_experiment(place, name, names) for name in in_order(place.state)],
     }

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from statistics import stdev
 
 from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place
-from orchestrator.campaign.race.view import ERRORS, in_order, interval, relative
+from orchestrator.campaign.race.view import in_order, interval, relative
 from orchestrator.files.printable_text import counted, one_line
 
 # With as many differences between runs of any experiment, the noise of an experiment with one run is known well enough.
@@ -28,8 +26,7 @@ def answer(place: Place, names: Names, aim: Aim) -> str:
 
     The interval has ERRORS standard errors on each side, as in the drawing of the race.
     """
-    beyond = [name for name, left in place.state.left.items() if left.why is not None]
-    known = [name for name in in_order(place.state) if name not in beyond and relative(place, name) is not None]
+    known = _with_speeds(place)
     if not known:
         return f"{names.place(place)}: no winner: no experiment is left with a speed that counts; the table says why."
     if place.winner is None and len(place.experiments) > 1:
@@ -39,31 +36,40 @@ def answer(place: Place, names: Names, aim: Aim) -> str:
     if len(place.experiments) == 1:
         return f"{names.place(place)}: {names.of(leader)} is the only experiment of its race."
     is_tied = bool(others) and others[0] in place.state.racing
-    but = _uncertain(place, names, leader, others[0]) if others and not is_tied else ""
+    but = _few_runs_in_words(place, names)
     is_open = is_tied or bool(but) or place.is_doubtful
     best = _BEST[aim.objective][is_open] + (" within the limits" if aim.has_limits else "")
     following = f"; {names.of(others[0])}, the next, {_behind(place, others[0], aim)}{but}" if others else ""
     return one_line(f"{names.place(place)}: {names.of(leader)} {best}{following}.", longest=400)
 
 
-def _uncertain(place: Place, names: Names, leader: str, rival: str) -> str:
-    """Return why these two are not certainly different, although the rival was dropped, or nothing.
+def with_few_runs(place: Place) -> str | None:
+    """Return the winner or the next one if it has only one run that counts, and few others show the noise. Return None otherwise.
 
     An interval of the race has the noise of all experiments, partly an assumed one. Few runs of a noisy machine differ by chance.
     """
-    behind, degrees = (
-        abs(math.log(relative(place, rival) or 1.0)),
-        place.state.standing and place.state.standing.degrees,
+    known, standing = _with_speeds(place), place.state.standing
+    is_decided = place.winner is not None and len(known) > 1 and known[1] not in place.state.racing
+    if not is_decided or (standing and standing.degrees >= _ENOUGH):
+        return None
+    return next(
+        (name for name in known[:2] if sum(isinstance(one, float) for one in place.values.get(name, ())) < 2), None
     )
-    if not degrees:
+
+
+def _with_speeds(place: Place) -> list[str]:
+    """Return the experiments with a speed that counts and within the limits, in order."""
+    beyond = [name for name, left in place.state.left.items() if left.why is not None]
+    return [name for name in in_order(place.state) if name not in beyond and relative(place, name) is not None]
+
+
+def _few_runs_in_words(place: Place, names: Names) -> str:
+    few = with_few_runs(place)
+    if few is None:
+        return ""
+    if not place.state.standing or not place.state.standing.degrees:
         return "; no experiment has two runs that count, so it is unknown how much runs differ here"
-    for name in (leader, rival):
-        counting = [value for value in place.values.get(name, ()) if isinstance(value, float)]
-        if len(counting) < 2 and degrees < _ENOUGH:
-            return f"; only one run of {names.of(name)} counts"
-        if len(counting) > 1 and ERRORS * stdev(counting) / math.sqrt(len(counting)) > behind:
-            return f"; but runs of {names.of(name)} differ by {100 * math.expm1(max(counting) - min(counting)):.1f} %"
-    return ""
+    return f"; only one run of {names.of(few)} counts"
 
 
 def _behind(place: Place, name: str, aim: Aim) -> str:

@@ -103,7 +103,8 @@ class Races:
             of_report = next((one for one in reported if ids & one.ids), None)
             is_clear = len(place.state.racing) == 1
             agrees = of_report and place.winner in of_report.best and (len(of_report.best) == 1 or not is_clear)
-            if of_report and agrees and self.aim.objective is Objective.SPEED and not place.is_doubtful:
+            only_leads = place.is_doubtful or winners.with_few_runs(place) is not None
+            if of_report and agrees and self.aim.objective is Objective.SPEED and not only_leads:
                 best.append(of_report.sentence)
                 continue
             best.append(winners.answer(place, names, self.aim))
