@@ -24,8 +24,8 @@ def main() -> None:
         signal.signal(number, lambda *_: os._exit(INTERRUPTED))
     from orchestrator import cli
 
-    for number in heeded:
-        signal.signal(number, before[number])
+    for number in heeded:  # each is a Ctrl-C, so that a command removes its unfinished files
+        signal.signal(number, signal.default_int_handler)
     try:
         cli.main()
     except KeyboardInterrupt:  # a second signal, while the last output was written

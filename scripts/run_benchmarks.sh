@@ -59,7 +59,7 @@ results="${2:-benchmark_outputs}"
 config="${3:-scenarios.yaml}"
 [[ -n "${3:-}" && -e "$config" ]] || [[ "$config" == /* ]] || config="$root/$config"
 if [[ ! -e "$config" && "$config" != "${3:-}" ]]; then
-  echo "error: $3: there is no such file in $PWD, and none in $root; check the path, or write one with \`tunebench init\`" >&2
+  echo "error: ${3:-scenarios.yaml}: there is no such file in $PWD, and none in $root; check the path, or write one with \`tunebench init\`" >&2
   exit 2
 fi
 filter="${*:4}"

@@ -100,7 +100,7 @@ app.command(name="run-array", hidden=True)(run_array)
 app.command(name="probe-node", hidden=True)(probe_node)
 
 INTERRUPTED = 130
-# Every signal that asks to stop interrupts these commands, as Ctrl-C does. Another command is ended by the system.
+# Several signals at one moment interrupt these commands once, since they then end their runs.
 _STARTING_RUNS = (["run"], ["tune"], ["rerun"], ["bisect"], ["run-array"])
 # These commands use pandas or scipy.
 _COMPUTING = (*_STARTING_RUNS, ["run-one"], ["report"], ["compare"], ["history"], ["export"], ["verify"], ["db"])

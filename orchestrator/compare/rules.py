@@ -90,16 +90,19 @@ class Rules:
             raise SelectionError(
                 f"metric {name}: it is unknown whether more or less is better; {hint}write {name}:higher or {name}:lower"
             )
+        # Speeds without padding take the place of the usual ones, and so have their shares.
+        shared = TOKENS if name == REAL_TOKENS else name
         overall = self.min_effect if self.min_effect is not None and known.judged is Judged.TEST else known.min_effect
-        effect = self.min_effects.get(name, overall)
+        effect = self.min_effects.get(name, self.min_effects.get(shared, overall))
+        threshold, rule_out = (shares.get(name, shares.get(shared)) for shares in (self.thresholds, self.rule_outs))
         return Rule(
             metric=name,
             direction=direction,
             judged=known.judged,
             min_effect=effect,
-            one_run_effect=self.thresholds.get(name, max(self.threshold, known.one_run_effect)),
+            one_run_effect=max(self.threshold, known.one_run_effect) if threshold is None else threshold,
             fleet_effect=self.min_effects.get(FLEET, effect / 2),
-            rule_out=self.rule_outs.get(name, max(effect, self.rule_out or effect * RULE_OUT)),
+            rule_out=max(effect, self.rule_out or effect * RULE_OUT) if rule_out is None else rule_out,
         )
 
     def check_names(self, measured: Collection[str]) -> None:

@@ -41,7 +41,7 @@ _OF_DATA = ("model_name_or_path", "response_template", "response_field", "max_se
 
 _PATH_STARTS = (".", "/", "~")
 _LOOKED_IN = "next to the scenario file or in the working folder"
-# Names of folders that no organisation on the hub has.
+# Names that are rather folders than organisations on the hub.
 _OF_MODELS = frozenset(("model", "models", "checkpoint", "checkpoints", "weights", "output", "outputs", "data"))
 DATA_FILES = (".json", ".jsonl", ".parquet")
 CONFIGS_FILE, FINGERPRINT_FILE = WORKERS / "sft" / "configs.py", WORKERS / "prepare" / "fingerprint.py"

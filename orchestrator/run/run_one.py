@@ -298,8 +298,6 @@ def _judged(
         shown = show("wall_s", trained.outcome.wall_s)
         cause = f"it was ended after {shown}, shortly before the end of its allocation; give `time:` in the site file more time"
         return replace(judged, cause=cause)
-    if judged.kind == NO_METRICS and findings.broken_promises:
-        return replace(judged, cause=f"{judged.cause}; {findings.broken_promises[0].detail}")
     allocation = claim.details.get("slurm")
     if trained.out_of_memory and judged.kind == "oom_host" and isinstance(allocation, Mapping):
         from orchestrator.executors.slurm.judging import more_memory
@@ -310,8 +308,11 @@ def _judged(
     if own is not None:
         return replace(judged, kind=kind_of_text(own) or TEST_FAILED, cause=own)
     # A loss that is not finite may be the only metric, so a run without metrics may be invalid, too.
-    ended_well = judged.status is Status.OK or judged.kind == NO_METRICS
-    return (invalid(experiment, findings) or judged) if ended_well else judged
+    if judged.status is Status.OK or judged.kind == NO_METRICS:
+        judged = invalid(experiment, findings) or judged
+    if judged.kind == NO_METRICS and findings.broken_promises:
+        return replace(judged, cause=f"{judged.cause}; {findings.broken_promises[0].detail}")
+    return judged
 
 
 def _errors_and_log(findings: Findings, folder: RunFolder) -> str:

@@ -57,6 +57,9 @@ CUSTOM = {
     "peak_allocated_bytes": [(-1, "cannot be below 0"), (0, None), (2**40, None), (1e16, "must be at most 4.5e+15")],
     "mem_nvidia_mem_reserved": [(80 * 1024, None), (1e10, "must be at most 4.29e+09")],
     "mfu": [(45, "must be at most 1; for percent, write the unit '%'"), (0.45, None)],
+    "rounds": [(-1, "cannot be below 0"), (0, None)],
+    "relative_error": [(-0.5, "cannot be below 0"), (1.5, None)],
+    "operator_bytes_per_s": [(416e12, "must be at most 1e+14, because 1 device")],
     "train_loss": [(-3, None), (0, None)],
     "reward": [(-3, None), (0, None), (1e12, None)],
 }
@@ -89,6 +92,8 @@ TOGETHER: list[tuple[dict[str, float], str | None]] = [
     ({"peak_allocated_bytes": 8.1e9, "peak_reserved_bytes": 8e9}, None),  # rounded
     ({"peak_allocated_bytes": 8e9}, None),
     ({"peak_allocated_steady_bytes": 9e9, "peak_allocated_bytes": 8e9}, "peak_allocated_bytes, which is 8e+09"),
+    ({"allocated_after_load_bytes": 2e9, "peak_allocated_bytes": 1e9}, "peak_allocated_bytes, which is 1e+09"),
+    ({"steps_to_target": 50}, "steps, which is 40"),
     ({"trainable_parameters": 9e9, "total_parameters": 1e9}, "total_parameters, which is 1e+09"),
     ({"trainable_parameters": 1e9, "total_parameters": 1e9}, None),
     ({"tokens_per_s_per_gpu": 900, "tokens_per_s": 100}, None),  # only the second one with its warm-up

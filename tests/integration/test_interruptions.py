@@ -99,6 +99,19 @@ def test_the_advice_to_resume_is_right_for_the_script_too(tmp_path: Path) -> Non
     assert done.code == 130 and done.err.endswith(f"To resume, {advice}\n"), done.err
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_each_signal_that_asks_to_stop_is_a_ctrl_c_for_other_commands_too(tmp_path: Path, number: int) -> None:
+    """TERM ended `bundle` at once, and its unfinished file stayed."""
+    os.mkfifo(tmp_path / "scenarios.yaml")
+    with (
+        begun(tmp_path, "plan", "scenarios.yaml") as child,
+        open(tmp_path / "scenarios.yaml", "w"),
+    ):  # it reads the file
+        child.send_signal(number)
+        done = ended(tmp_path, child)
+    assert (done.code, done.said) == (130, "Interrupted.\n")
+
+
 # A moment of the command, and the module of another package that it imports or runs at this moment.
 MODULES = {"import": "typer.py", "plan": "yaml.py", "folder": "pip/__main__.py", "report": "jinja2.py"}
 

@@ -743,7 +743,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "column twice": (b"scenario,tokens_per_s,tokens_per_s\na,1,2\n", "the column 'tokens_per_s' twice"),
     "not UTF-8": ("scenario,tokens_per_s\ncafé,1\n".encode("latin-1"), "not UTF-8"),
     "UTF-16": ("scenario,tokens_per_s\n".encode("utf-16"), "not UTF-8"),
-    "zipped": (b"\x1f\x8b\x08\x00\x00", "not UTF-8"),
+    "zipped": (b"\x1f\x8b\x08\x00\x00", "it is packed; unpack it first"),
     "field without end": (b'scenario,tokens_per_s\n"' + b"x" * 200_000, "field larger than field limit"),
     "too wide": (b"scenario," + b",".join(b"c%d" % n for n in range(6000)), "more than 5,000 columns"),
     "too many cells": (b"scenario,tokens_per_s" + b"\n" * 2_600_000, "more than 5,000,000 cells"),

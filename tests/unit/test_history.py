@@ -167,6 +167,15 @@ def test_campaigns_are_in_the_order_in_which_they_ran(tmp_path: Path) -> None:
     assert [Path(one.name).name for one in found.campaigns] == ["c", "a", "b"]
 
 
+def test_a_copy_that_went_on_does_not_begin_with_the_failed_runs_of_the_other_campaign(tmp_path: Path) -> None:
+    gone = [replace(failed(LIGER, 1), started_at=BEGAN)]
+    first, later = measured(BASELINE, 0.1, [1000.0]), [replace(one, repeat=2) for one in measured(BASELINE, 5, [900.0])]
+    stored(tmp_path / "a", (BASELINE, first), (LIGER, gone))
+    stored(tmp_path / "b", (BASELINE, [*first, *later]), (LIGER, gone))
+    stored(tmp_path / "c", (BASELINE, measured(BASELINE, 3, [950.0])))
+    assert [Path(one.name).name for one in history(tmp_path).campaigns] == ["a", "c", "b"]
+
+
 def test_a_campaign_of_failed_runs_has_its_place_and_the_newest_one_is_told(tmp_path: Path) -> None:
     for name, day in (("a", 0), ("c", 2)):
         stored(tmp_path / name, (BASELINE, measured(BASELINE, day, [1000.0], torch=f"2.{day}")))

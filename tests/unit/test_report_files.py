@@ -325,7 +325,7 @@ def test_json_is_not_called_a_table_with_a_column_twice(call: Call, tmp_path: Pa
     assert code == 2 and "it looks like JSON" in said
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"x"), b"PK\x03\x04rest"])
+@pytest.mark.parametrize("content", [gzip.compress(b"x", mtime=0)], ids=["gzip"])
 def test_a_packed_file_is_to_be_unpacked_first(call: Call, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bundle").write_bytes(content)
     code, _, said = call(tmp_path / "bundle")

@@ -162,7 +162,7 @@ def test_how_many_are_needed_can_be_said() -> None:
 def test_a_declared_warm_up_is_not_looked_for() -> None:
     found = steady([5.0, 5.0, *noise(40)], discard_steps=20)
     assert (found.discarded_steps, found.found_by, found.steps) == (20, "declared", 22)
-    assert "are needed; let it make 30 or more" in reason(noise(15), discard_steps=20)
+    assert "are needed; a run needs at least 30 steps" in reason(noise(15), discard_steps=20)
     assert steady(noise(30), discard_steps=20).steps == 10
 
 

@@ -173,6 +173,35 @@ def test_a_speed_that_counts_padding_is_judged_only_if_the_padding_is_the_same(
     assert row.why == (f"{named} differs, which changes the padding that it counts" if is_other else "")
 
 
+@pytest.mark.parametrize("option", ["min_effect", "threshold", "rule_out"])
+def test_the_shares_of_tokens_hold_without_padding_too(option: str) -> None:
+    """Speeds without padding take the place of the usual ones where an argument changed the padding."""
+    rules = parse(**{option: [f"{SPEED}=0.3"]})
+    fields = {"min_effect": "min_effect", "threshold": "one_run_effect", "rule_out": "rule_out"}
+    assert getattr(rules.of(REAL), fields[option]) == getattr(rules.of(SPEED), fields[option]) == 0.3
+    own = parse(**{option: [f"{SPEED}=0.3", f"{REAL}=0.4"]})
+    assert getattr(own.of(REAL), fields[option]) == 0.4
+
+
+@pytest.mark.parametrize(
+    ("name", "is_judged"),
+    [
+        (f"custom.metrics.{SPEED}.pattern", False),
+        (f"custom.metrics.{SPEED}.unit", False),
+        ("custom.results", False),
+        ("custom.metrics.train_loss.key", True),
+        ("custom.command", True),
+    ],
+)
+def test_a_metric_that_is_read_from_another_place_is_not_judged(name: str, is_judged: bool) -> None:
+    """A better pattern for the same training was a regression by 20 %, and a mended unit an improvement by 60 times."""
+    changed = (Difference(name=name, base="a", new="b"),)
+    pair = replace(paired(entry("a", {SPEED: NOISY}), entry("a", {SPEED: times(0.5)})), environment=changed)
+    (row,) = compared(pair).rows
+    assert (row.verdict is Verdict.REGRESSED) == is_judged
+    assert is_judged or (row.verdict, row.why) == (Verdict.UNTESTED, f"{name} differs, so it may be another number")
+
+
 def test_over_all_experiments_speeds_with_and_without_padding_are_apart() -> None:
     both = {SPEED: NOISY, REAL: times(0.8)}
     changed = (Difference(name="max_seq_len", base="128", new="64"),)

@@ -24,8 +24,8 @@ from orchestrator.records.price import Per
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import NO_RETRY, can_run, is_due_again
 from orchestrator.results.store import Store
-from orchestrator.results.table.baseline import ERROR, is_less_exact
-from orchestrator.results.table.doubts import raises_doubt
+from orchestrator.results.table.baseline import is_less_exact
+from orchestrator.results.table.doubts import ERROR, raises_doubt
 from orchestrator.trainers import argument_names
 from orchestrator.trainers.external.operators import NAME as OPERATORS
 from orchestrator.trainers.external.operators import WORK

@@ -88,6 +88,8 @@ def _without_copies(found: Sequence[Side], warnings: list[str]) -> Iterator[Side
             warnings.append(
                 f"{side.name} has {runs} that other campaigns also have: these runs are counted only in the other campaigns"
             )
+            # Failed runs are not told apart, so they may be those of the other campaigns.
+            entries = [replace(entry, failed_at=None) for entry in entries]
         yield replace(side, entries=tuple(entries))
 
 
@@ -111,7 +113,10 @@ def _failures(newest: Read) -> Iterator[str]:
     failed = [entry for entry in entries if entry.status == Status.FAILED.value]
     if failed:
         have = "has" if len(failed) == 1 else "have"
-        yield f"{newest.side.name}: {len(failed)} of its {counted(len(entries), 'experiment')} {have} no run that ended ok"
+        which = (
+            f"{len(failed)} of its {len(entries)} experiments {have}" if len(entries) > 1 else "its only experiment has"
+        )
+        yield f"{newest.side.name}: {which} no run that ended ok"
 
 
 def _places(places: Sequence[Path]) -> tuple[list[tuple[Path, bool]], list[str]]:

@@ -19,7 +19,7 @@ from orchestrator.compare.history.history import Kind, Point, Series, Step
 from orchestrator.compare.rules import Rule
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import Judged
-from orchestrator.results.table.baseline.other_work import other_work
+from orchestrator.results.table.baseline.other_work import other_padding, other_source, other_work
 
 # If nothing changed, about this share of the histories shows a step.
 ERROR_RATE = 0.05
@@ -146,10 +146,10 @@ def _kind(rule: Rule, shift: float, passed: Iterable[Point]) -> Kind:
 
 
 def is_other_work(name: str, passed: Iterable[Point]) -> bool:
-    """Return whether the changes at successive points change the work that a metric measures, as in `compare`."""
+    """Return whether the changes at successive points change what a metric measures: its work, its padding or its source."""
     none: tuple[Difference, ...] = ()
-    changes = reduce(chained, (point.changes for point in passed), none)
-    return other_work(name, [change.name for change in changes]) is not None
+    changes = [change.name for change in reduce(chained, (point.changes for point in passed), none)]
+    return bool(other_work(name, changes) or other_padding(name, changes) or other_source(name, changes))
 
 
 def chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tuple[Difference, ...]:

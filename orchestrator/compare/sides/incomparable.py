@@ -14,7 +14,7 @@ from orchestrator.compare.sides.environment import OF_DATA
 from orchestrator.compare.sides.keys import EFFECTIVE
 from orchestrator.records import Status
 from orchestrator.results.table.aggregate import LOSS
-from orchestrator.results.table.baseline.other_work import other_padding, other_work
+from orchestrator.results.table.baseline.other_work import counts_padding, other_padding, other_source, other_work
 from orchestrator.results.table.rows import FINGERPRINT
 
 OK = Status.OK.value
@@ -103,6 +103,8 @@ def unlike(pair: Pair, name: str) -> str:
     argument = other_work(name, _changed(pair))
     if argument:
         return f"{argument} differs, which changes the work that it measures"
+    if source := other_source(name, (one.name for one in pair.environment)):
+        return f"{source} differs, so it may be another number"
     if name == LOSS:
         return _other_weights(pair)
     argument = _other_padding(pair, name)
@@ -130,7 +132,7 @@ def _other_padding(pair: Pair, name: str) -> str | None:
         return None
     argument = other_padding(name, _changed(pair), perhaps=True)
     data = next((one.name for one in pair.environment if one.name in OF_DATA), None)
-    return argument or (data if other_padding(name, ["padding"]) else None)
+    return argument or (data if counts_padding(name) else None)
 
 
 def _real_shares(pair: Pair) -> list[float | None]:

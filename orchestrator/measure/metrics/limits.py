@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 
 from orchestrator.files.printable_text import counted
+from orchestrator.measure.metrics import METRICS
 from orchestrator.measure.metrics.metric import Metric, Where
 
 # A loss and a temperature may be negative, and so may a change.
@@ -51,7 +52,8 @@ _IN_ORDER = (
     *(("peak_allocated_bytes", "peak_reserved_bytes"), ("peak_allocated_steady_bytes", "peak_allocated_bytes")),
     ("mem_torch_mem_alloc_in_bytes", "mem_peak_torch_mem_alloc_in_bytes"),
     *((name, "device_peak_used_bytes") for name in ("device_mean_peak_used_bytes", "device_baseline_bytes")),
-    ("trainable_parameters", "total_parameters"),
+    *(("trainable_parameters", "total_parameters"), ("allocated_after_load_bytes", "peak_allocated_bytes")),
+    ("steps_to_target", "steps"),
     *((f"step_time_{low}_s", f"step_time_{high}_s") for low, high in (("low", "high"), ("p5", "p95"))),
     *((f"{count}_steps", "steps") for count in ("discarded", "steady", "recompiled", "profiled")),
 )
@@ -75,7 +77,10 @@ def broken_limit(
     The run had `devices` devices and took `wall_s` seconds. If a device is a CPU, it has at most `cores` cores. `may_be_0` also
     allows 0 for a metric that cannot be 0: a Trainer writes 0 for a speed that it does not know.
     """
-    if metric.unit is None or metric.unit in _SIGNED_UNITS or metric.name in _SIGNED or metric.name.endswith(_CHANGE):
+    if metric.unit is None:
+        # A count or a share of Tunebench; a metric of the user may have any value.
+        return "cannot be below 0" if value < 0 and metric.name in METRICS else None
+    if metric.unit in _SIGNED_UNITS or metric.name in _SIGNED or metric.name.endswith(_CHANGE):
         return None
     if value < 0 or (value == 0 and not may_be_0 and _is_positive(metric)):
         return "must be above 0" if _is_positive(metric) else "cannot be below 0"

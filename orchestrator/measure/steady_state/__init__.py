@@ -86,7 +86,8 @@ def find(
     )
     left = len(seconds) - cut
     if left < least:
-        short = f"{max(left, 0)} step(s) are left after {cut} of warm-up, and {least} are needed; let it make {cut + least} or more"
+        enough = f"a run needs at least {cut + least} steps"
+        short = f"{max(left, 0)} step(s) are left after {cut} of warm-up, and {least} are needed; {enough}"
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=short)
     if median(seconds[cut:]) <= 0:
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=_NO_TIME)

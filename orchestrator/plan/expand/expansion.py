@@ -336,7 +336,8 @@ class Expansion:
         self.notes.extend(checks.notes_on(arguments, self.scenario, self.trainer, self.script, folder))
         layers = {name: self.layers.origin(name, cell) for name in arguments}
         written = [name for name, layer in layers.items() if layer.path]
-        found = ((layers[name], text) for name, text in checks.mistakes(arguments, self.trainer, written))
+        mistakes = checks.mistakes(arguments, self.trainer, written)
+        found = ((layers.get(name) or self.layers.origin(name, cell), text) for name, text in mistakes)
         self._refuse((layer.path, text if layer.path else f"{text} (from {layer.origin})") for layer, text in found)
 
     def _settle_batch(self, arguments: dict[str, Text | None], cell: Cell) -> Reason | None:

@@ -21,6 +21,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.report.export.to_wandb import rows
 from orchestrator.report.export.tracker import Tracker, TrackerRun, as_code, outside_of_results, package_of
 
+# Words of a warning of Trackio 0.43.
 _NOT_STORED = "could not be persisted"
 FOLDER_VARIABLE, ELSEWHERE = "TRACKIO_DIR", ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 

@@ -21,18 +21,16 @@ from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import change, direction, factor, percent, runs, times
 from orchestrator.results.table.baseline import (
     CALL_TIME,
-    ERROR,
     MEMORIES,
     ROUND_TIME,
     TRAINERS_SPEED,
-    WRONG_RESULT,
     Pair,
     ok_runs,
     pairs_of,
     shown_ranks,
 )
 from orchestrator.results.table.column_choice import column
-from orchestrator.results.table.doubts import DoubtKind
+from orchestrator.results.table.doubts import ERROR, WRONG_RESULT, DoubtKind
 from orchestrator.trainers.external.operators import WORK
 
 if TYPE_CHECKING:
@@ -127,7 +125,7 @@ def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[
     work = () if speed in SPEEDS else _WORK
     values = {row: measured[row][speed] for row in rows if speed in measured[row]}
     ordered = sorted(values, key=lambda row: (_is_wrong(known, row), -fmean(map(log, values[row]))))
-    trusted = [row for row in ordered if not (known.in_doubt(row) or _is_wrong(known, row))]
+    trusted = [row for row in ordered if not known.in_doubt(row)]
     inside = [pair for pair in pairs if pair.new in values and pair.base in values]
     ranks = shown_ranks(inside)  # of several axes, the first one is shown, as in the table
     against = {pair.new: pair for pair in inside if pair.match.rank == ranks[pair.new]}
@@ -248,7 +246,7 @@ def _candidate(
 ) -> Candidate:
     """Return a row in words. `metrics` are the speed and the memory of the place."""
     speed, memory = metrics[0], known.numbers(metrics[1], row)
-    pair, is_doubted = against.get(row), known.in_doubt(row) or _is_wrong(known, row)
+    pair, is_doubted = against.get(row), known.in_doubt(row)
     claimed = pair is not None and pair.speed is not None and not known.in_doubt(pair.new, pair.base)
     ended = known.numbers("runs_ok", row) or 0
     mean = intervals.mean_of_logs(values[row]).mean

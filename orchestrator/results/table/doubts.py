@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _KEY = ("results", "id")
 # Column of a version → what has this version.
 _SOFTWARE = {"provenance_python_version": "Python", **{f"provenance_{package}": package for package in PACKAGES}}
+# From this relative error of an operator on, its result is wrong. Weights of 4 bits (nf4) have an error of about 0.1, and zeros one
+# of 1.
+ERROR, WRONG_RESULT = "relative_error", 0.5
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -73,11 +76,11 @@ def doubts(table: ResultsTable) -> list[tuple[Doubt, ...]]:
     """Return a list with an entry for each row of `experiments`: the doubts about its speed."""
     mixed, experiments = _mixed(table), table.experiments
     keys = zip(*(column(experiments, name) for name in _KEY), strict=True)
-    columns = (column(experiments, name) for name in ("doubt", "neighbours", "runs_ok"))
+    columns = (column(experiments, name) for name in ("doubt", ERROR, "neighbours", "runs_ok"))
     rows = zip(keys, *columns, table.caveats, strict=True)
     return [
-        tuple(_of_row(doubt, neighbours, runs_ok, caveats, mixed.get(key, ())))
-        for key, doubt, neighbours, runs_ok, caveats in rows
+        tuple(_of_row(doubt, error, neighbours, runs_ok, caveats, mixed.get(key, ())))
+        for key, doubt, error, neighbours, runs_ok, caveats in rows
     ]
 
 
@@ -124,10 +127,12 @@ def kinds(found: Sequence[Sequence[Doubt]], *rows: int) -> str:
 
 
 def _of_row(
-    doubt: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat], mixed: Sequence[Doubt]
+    doubt: Value, error: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat], mixed: Sequence[Doubt]
 ) -> Iterator[Doubt]:
     if doubt in aggregate.DOUBTS:
         yield Doubt(kind=DoubtKind(str(doubt)))
+    elif (number(error) or 0.0) >= WRONG_RESULT:
+        yield Doubt(kind=DoubtKind.INEXACT)
     if not runs_ok:
         return  # without a number there is nothing to doubt
     known = [(_CAVEATS[caveat.kind], caveat.detail) for caveat in caveats if caveat.kind in _CAVEATS]

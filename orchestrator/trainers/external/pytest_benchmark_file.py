@@ -21,7 +21,7 @@ ROUND_TIME, FULLNAME = "round_time_s", "fullname"
 # The functions of Python's module `time` that count something else than seconds of wall time. A function of the user may be
 # right, as one that waits for the GPU.
 _OTHER_CLOCKS = {
-    **dict.fromkeys(("process_time", "thread_time", "clock"), "the time of the processor"),
+    **dict.fromkeys(("process_time", "thread_time"), "the time of the processor"),
     **dict.fromkeys(("perf_counter_ns", "monotonic_ns", "time_ns", "process_time_ns", "thread_time_ns"), "nanoseconds"),
 }
 

@@ -16,6 +16,7 @@ from orchestrator.results.table import aggregate, axes, doubts
 from orchestrator.results.table.axes import Match, references
 from orchestrator.results.table.baseline.other_work import other_work
 from orchestrator.results.table.column_choice import Numbers, column, for_people, number
+from orchestrator.results.table.doubts import ERROR
 from orchestrator.results.table.references import FRAMEWORK, Reference
 from orchestrator.results.table.rows import PREFIX, Value
 
@@ -40,9 +41,7 @@ MEMORIES = (
     *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
 )
 # An operator is less exact if its error is larger than the baseline's by this factor, and larger than that of rounding.
-ERROR, LESS_EXACT, _TYPE = "relative_error", 10.0, "dtype"
-# From this relative error on, a result is wrong. Weights of 4 bits (nf4) have an error of about 0.1, and zeros one of 1.
-WRONG_RESULT = 0.5
+LESS_EXACT, _TYPE = 10.0, "dtype"
 # The error of rounding: one machine epsilon of the type, or a hundred of float32, in which all types are summed. Rounding adds up
 # to so much in a sum of 40,000 numbers. A product in TF32 has an error of 3e-4, a sum in bfloat16 one of over 1e-3.
 _EPSILON: Mapping[Value, float] = {"float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}

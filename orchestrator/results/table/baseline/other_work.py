@@ -95,14 +95,25 @@ def other_work(name: str, arguments: Iterable[str]) -> str | None:
     return next((argument for argument in arguments if measured & _changed(argument)), None)
 
 
+def counts_padding(name: str) -> bool:
+    """Return whether a metric is a rate of tokens that counts padding."""
+    return name in _COUNT_PADDING
+
+
 def other_padding(name: str, arguments: Iterable[str], *, perhaps: bool = False) -> str | None:
     """Return the first of these arguments that changes how much padding a rate of tokens counts. Return None if none of them does.
 
     `perhaps`: an argument counts, too, if it changes the padding of some data only, such as the batch.
     """
+    if not counts_padding(name):
+        return None
     kinds = {Work.PADDING, Work.STEP} if perhaps else {Work.PADDING}
-    counts = name in _COUNT_PADDING
-    return next((argument for argument in arguments if counts and kinds & _changed(argument)), None)
+    return next((argument for argument in arguments if kinds & _changed(argument)), None)
+
+
+def other_source(name: str, changed: Iterable[str]) -> str | None:
+    """Return the first of these names that says where `custom:` finds a metric: its pattern, key, column or unit, or the file."""
+    return next((one for one in changed if one == "custom.results" or one.startswith(f"custom.metrics.{name}.")), None)
 
 
 @cache

@@ -54,8 +54,8 @@ _OF_SPREADSHEETS = {"TRUE": "True", "FALSE": "False"}
 # The first columns of ranks.csv and devices.csv, before `rank` or `gpu`.
 _OF_PARTS = ("id", "repeat", "attempt", "status")
 
-# The first bytes of gzip, as in a bundle, and of zip.
-_PACKED = (b"\x1f\x8b", b"PK\x03\x04")
+# The first bytes of gzip, as in a bundle.
+_PACKED = b"\x1f\x8b"
 
 # Enough for 20,000 runs with 250 columns; larger tables would take too much memory.
 MAX_CELLS = 5_000_000
