@@ -212,17 +212,17 @@ def _log_error(log: str) -> tuple[str | None, str | None]:
 def _error_lines(log: str) -> list[str]:
     """Return the lines that name an error: those that look like one, and the line below each traceback, whatever its words are.
 
-    Below a line with the usage of a program, `PROGRAM: error: ...` is one, too.
+    Directly below the usage of a program, whose further lines are indented, `PROGRAM: error: ...` is one, too.
     """
     found: list[str] = []
     in_traceback = after_usage = False
     for text in map(_without_rank, log.splitlines()):
-        after_usage = after_usage or text.startswith(_USAGE)
+        of_usage = _USAGE_ERROR.match(text) if after_usage else None
+        after_usage = text.startswith(_USAGE) or (after_usage and text.startswith(" "))
         if text.startswith(_TRACEBACK):
             in_traceback = True
-        elif after_usage and (match := _USAGE_ERROR.match(text)):
-            found.append(match["line"].strip())
-            after_usage = False
+        elif of_usage:
+            found.append(of_usage["line"].strip())
         elif in_traceback and _EXCEPTION.match(text):
             found.append(text.strip())
             in_traceback = False

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.records import Caveat, CaveatKind, Device
+from orchestrator.report.highlights import highlights
 from orchestrator.report.highlights.answers import MOST_ROWS, Answer, answers
 from orchestrator.report.page import shell
 from orchestrator.results.table.baseline import with_baseline
@@ -206,6 +207,22 @@ def test_of_several_operators_each_is_named_also_if_the_shape_would_be_enough() 
     ]
     places = [answer.place for answer in found(*calls)]
     assert [place.partition(", ")[2] for place in places] == ["rmsnorm, float32", "cross_entropy"]
+
+
+@pytest.mark.parametrize(("error", "is_claimed"), [(0.4, True), (1.0, False)])
+def test_nothing_is_claimed_against_a_baseline_with_a_wrong_result(error: float, is_claimed: bool) -> None:
+    """A function that did nothing was the baseline, and the right one was 67 % slower."""
+    cells = [
+        Made(
+            framework=None,
+            trainer="operators",
+            arguments={"operator": "swiglu", "implementation": name},
+            runs=[{"call_time_s": time * factor, "relative_error": off} for factor in (1.0, 1.01, 0.99)],
+        )
+        for name, time, off in (("bad", 1e-4, error), ("good", 3e-4, 1e-7))
+    ]
+    table = with_baseline(made_table(*cells), ["implementation=bad"])
+    assert any("slower" in one.text for one in highlights(table)) == is_claimed
 
 
 @pytest.mark.parametrize("error", [0.003, 0.12, 0.5, 1.007, 30.0])

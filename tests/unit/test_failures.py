@@ -54,6 +54,9 @@ def test_an_argument_that_a_command_refuses_is_named(launcher):
     told = judged(outcome(2), log=log)
     assert (told.kind, told.cause) == ("bad_arguments", "error: unrecognized arguments: --foo 1")
     assert judged(outcome(2), log="service: error: retried\n").cause == "it ended with exit code 2"
+    assert (
+        judged(outcome(2), log="usage: 12 GiB\nstep 1\nservice: error: retried\n").cause == "it ended with exit code 2"
+    )
 
 
 def test_the_first_rank_that_knows_the_cause_is_quoted():

@@ -47,7 +47,10 @@ class _Project:
     def __init__(self, trackio: Any, *, name: str) -> None:
         self.place = f"project {name} in {trackio.TRACKIO_DIR}"
         self._trackio, self._name = trackio, name
-        self._known = self._stored()
+        try:
+            self._known = {str(run.name) for run in trackio.Api().runs(name)}
+        except ValueError:  # the project does not exist yet
+            self._known = set()
 
     def has(self, run: TrackerRun) -> bool:
         return run.full_name in self._known
@@ -76,16 +79,10 @@ class _Project:
             self._trackio.finish()
         said = [str(warning.message) for warning in caught]
         lost = next((sentence for sentence in said if _NOT_STORED in sentence), None)
-        if lost or run.full_name not in self._stored():
-            why = lost.partition(". User code")[0] if lost else "it gave no reason"
+        if lost:
+            why = lost.partition(". User code")[0]
             raise OrchestratorError(f"trackio did not store {run.full_name}: {why}; name another folder with --dest")
         return [
             *said,
             *([f"Trackio reserves names that begin with _, so it has no {', '.join(reserved)}"] if reserved else []),
         ]
-
-    def _stored(self) -> set[str]:
-        try:
-            return {str(run.name) for run in self._trackio.Api().runs(self._name)}
-        except ValueError:  # the project does not exist yet
-            return set()

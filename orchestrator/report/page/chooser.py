@@ -37,6 +37,8 @@ def places(table: ResultsTable, *, hardware: str) -> dict[str, Any]:
         trusted = [row for row in rows if speed in measured[row] and not known.in_doubt(row)]
         if trusted:
             values = {row: measured[row][speed] for row in trusted[:MOST_CANDIDATES]}
+            # The page sorts by rounded speeds, and keeps this order of equal ones.
+            values = dict(sorted(values.items(), key=lambda one: -mean_of_logs(one[1]).mean))
             candidates, rivals = [_candidate(known, row, speed, values[row]) for row in values], _rivals(known, values)
             found.append(
                 {
