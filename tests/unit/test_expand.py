@@ -791,7 +791,7 @@ def test_a_name_of_the_hub_that_may_be_a_folder_has_a_note(
             "",
             ["claim nothing about throughput, which"],
         ),
-        ("{throughput: {key: a}, accuracy: {key: b}}", "", ["claim nothing about throughput and accuracy, which"]),
+        ("{throughput: {key: a}, accuracy: {key: b}}", "", ["claim nothing about throughput, accuracy, which"]),
         ("{throughput: {key: a}}", ", steps: stdout", []),
         ("{throughput: {key: a, unit: tokens/s}, tokens_per_s: {key: b}}", "", []),
         ("{my_score: {key: a}, train_loss: {key: b}}", "", []),

@@ -98,13 +98,15 @@ def notes_on_metrics(scenario: Scenario) -> Iterator[str]:
     near = {name: meant for name in unknown if (meant := _nearly(name))}
     for name, meant in near.items():
         yield f"scenario {scenario.name!r}: Tunebench does not know the metric {name}; did you mean {meant}?"
-    is_speed = (sources[name].unit in fitting_units(TOKENS) and TOKENS not in sources for name in unknown)
-    is_compared = TOKENS in near.values() or scenario.steps is not None
-    if not is_compared and (any(is_speed) or (unknown and len(unknown) == len(sources))):
+    is_compared = {*near.values(), *sources}.intersection(METRICS) or scenario.steps is not None
+    speeds = [name for name in unknown if sources[name].unit in fitting_units(TOKENS) and TOKENS not in sources]
+    if speeds and TOKENS not in near.values() and scenario.steps is None:
         yield (
-            f"scenario {scenario.name!r}: reports claim nothing about {' and '.join(unknown)}, which Tunebench does not know; "
+            f"scenario {scenario.name!r}: reports claim nothing about {', '.join(speeds)}, which Tunebench does not know; "
             f"to compare speeds, name tokens per second {TOKENS}"
         )
+    elif unknown and not is_compared:
+        yield f"scenario {scenario.name!r}: reports claim nothing about {', '.join(unknown)}, which Tunebench does not know"
 
 
 def _nearly(name: str) -> str | None:
