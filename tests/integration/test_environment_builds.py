@@ -659,6 +659,7 @@ def test_a_package_that_is_installed_into_an_environment_stops_its_next_run(
 
 def test_an_environment_that_is_removed_before_it_is_held_is_built_again(wheels: Path, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(CAMPAIGN.format(wheels=wheels))
+    (tmp_path / "train.py").touch()
     suite = load_suite(tmp_path / "s.yaml")
     said, removed = list[str](), list[str]()
 
@@ -681,6 +682,7 @@ def test_an_environment_that_is_removed_before_it_is_held_is_built_again(wheels:
 
 def test_an_environment_that_is_lost_while_it_is_held_stops_the_campaign(wheels: Path, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(CAMPAIGN.format(wheels=wheels))
+    (tmp_path / "train.py").touch()
     suite = load_suite(tmp_path / "s.yaml")
 
     def say(text: str) -> None:

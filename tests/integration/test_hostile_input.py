@@ -292,6 +292,7 @@ def test_two_scenarios_whose_names_come_to_one_folder_are_refused(tmp_path: Path
     """What makes a folder's name of a name forgets; what is measured would be one experiment under both."""
     twins = [scenario("a", "same") | {"name": name, "framework_config": [None]} for name in ("🔥", "🎉")]
     (tmp_path / "s.yaml").write_text(yaml.safe_dump({"scenarios": twins}))
+    (tmp_path / "trainer.py").touch()
     done = tunebench(tmp_path, "plan", "s.yaml")
     assert done.code == 2
     assert re.search(r"s\.yaml:\d+:\d+: .*rename one", done.err), done.err

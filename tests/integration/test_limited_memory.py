@@ -47,6 +47,7 @@ def test_too_little_memory_is_a_sentence(tmp_path: Path, limit: str, command: st
 
 def test_a_command_without_these_libraries_needs_little(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SCENARIO)
+    (tmp_path / "train.py").write_text(TRAIN)
     for words in (["plan", "s.yaml"], ["run", "--help"]):
         code, said = limited(tmp_path, "-v", 150_000, *words)
         assert code == 0, said

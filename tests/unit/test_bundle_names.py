@@ -57,6 +57,8 @@ def test_a_host_with_any_name_is_hidden_where_only_a_host_can_be(name: str) -> N
     assert names.hide(table, is_csv=True) == (
         f'id,host,provenance_nodes,x\n"a,\n{name}",hidden-host,"hidden-host, hidden-host",{name}\r\n{name},other,hidden-host,'
     )
+    broken = f'"x\ny",host\n1,{name}\n'  # a name of an argument may have a line break
+    assert names.hide(broken, is_csv=True) == '"x\ny",host\n1,hidden-host\n'
     assert names.hide(f"{name} trains") == f"{name} trains" and names.found["host"] == {_plain_host(name), "gpu-box"}
 
 

@@ -663,6 +663,7 @@ def test_an_axis_that_does_not_reach_the_command_is_noted(tmp_path: Path) -> Non
     with_argument = "num_gpus: [1, 2], matrix: {size: [64, 128]}"
     assert "write {size} into" in notes_on(tmp_path, "'{num_gpus}'", none, axes=with_argument)
     assert "write {num_gpus} into" in notes_on(tmp_path, "'{size}'", none, axes=with_argument)
+    assert "write {size} into" in notes_on(tmp_path, "a", none, axes="matrix: {size: [x, [1, 2]]}")
     assert not notes_on(tmp_path, "'{size}', '{num_gpus}'", none, axes=with_argument)
     assert not notes_on(tmp_path, "'{size}'", none, axes="zip: [{num_gpus: [1, 2], size: [64, 128]}]")
 

@@ -195,5 +195,7 @@ def _without_effect(cells: Iterable[Experiment]) -> list[str]:
             found[GPUS] = None
         if first.model != cell.model:
             found[MODEL] = None
-        found.update((name, None) for name, _ in sorted(first.arguments.items() ^ cell.arguments.items()))
+        found.update(
+            (name, None) for name in sorted({name for name, _ in first.arguments.items() ^ cell.arguments.items()})
+        )
     return list(found)

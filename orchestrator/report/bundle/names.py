@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
+from io import StringIO
 
 from orchestrator import records
 from orchestrator.measure.failure_kinds import KINDS
@@ -132,7 +133,7 @@ class Names:
 
     def _without_hosts_in_columns(self, text: str) -> str:
         """Return a table without the hosts in its columns of hosts. A cell may have several, with commas between them."""
-        header = next(csv.reader([text.partition("\n")[0]]), [])
+        header = next(csv.reader(StringIO(text, newline="")), [])
         wanted, column = {at for at, name in enumerate(header) if name in _HOST_COLUMNS}, 0
 
         def cell(match: re.Match[str]) -> str:
