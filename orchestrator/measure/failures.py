@@ -163,10 +163,12 @@ def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str
     if first is not None:
         return first
     number = signals.SIGKILL if child.exit_code == 137 else child.signal
-    if number is not None and number not in _ENDING:
+    kind, line = _log_error(log)
+    # A process often aborts itself after its own error, or after another rank's.
+    told = number == signals.SIGABRT and kind is not None and not known(kind).follows
+    if number is not None and number not in _ENDING and not told:
         who = "it" if child.rank is None else f"rank {child.rank}"
         return "killed", f"{who} was ended by {signal_name(number)}"
-    kind, line = _log_error(log)
     # A rank's own error of an unknown kind is rather the cause than what follows on other ranks, such as a closed connection.
     own = next((error for error in errors if error[0] == "unknown"), next(iter(errors), None))
     if own is not None and (own[0] != "unknown" or kind is None or known(kind).follows):

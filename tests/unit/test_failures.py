@@ -113,6 +113,18 @@ def test_another_signal_is_named():
     assert "SIGSEGV" in judged(outcome(None, signal.SIGSEGV)).cause
 
 
+REMEMBERS = "FunctionError: implementation own:f: it remembers results"
+
+
+@pytest.mark.parametrize(("number", "kind"), [(6, "function_failed"), (9, "killed"), (11, "killed")])
+def test_a_rank_that_aborts_after_an_error_of_a_known_kind_has_that_cause(number: int, kind: str) -> None:
+    """Rank 0 told why and ended; rank 1 was aborted because of the closed connection, and the launcher saw it first."""
+    root = f"Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -{number} (pid: 12)\n"
+    told = judged(outcome(1), log=f"{REMEMBERS}\n{root}")
+    assert (told.kind, told.signal) == (kind, number)
+    assert told.cause == ("rank 1 was ended by " + signal.Signals(number).name if kind == "killed" else REMEMBERS)
+
+
 def test_tail_keeps_the_end_of_a_progress_bar():
     assert log_tail("start\n\n 1%|\r 50%|\r100%|\nend\r\n") == "start\n100%|\nend"
 

@@ -11,6 +11,7 @@ import calls
 import torch
 from implementations import Call
 from shipped import Tensors
+from torch import distributed
 
 # The float64 copies of larger tensors would not fit next to them.
 MOST_BYTES = 2**30
@@ -34,13 +35,25 @@ def error(function: Call, reference: Call, tensors: Tensors, *, with_gradients: 
     exact = {name: _wide(tensor) for name, tensor in tensors.items()}
     found = _everything(function, tensors, with_gradients=with_gradients)
     right = _everything(reference, exact, with_gradients=with_gradients)
-    if len(found) != len(right):
-        raise WrongResult(f"it returns {len(found)} tensors and gradients; the plain function has {len(right)}.")
-    for place, own in enumerate(found):
-        if why := _why_wrong(own, right[place]):
-            raise WrongResult(f"number {place + 1} of its results and gradients {why}.")
-    errors = [_errors(found[place].double(), right[place]) for place in range(len(right))]
-    return {"max_error": max(pair[0] for pair in errors), "relative_error": max(pair[1] for pair in errors)}
+    why = _first_wrong(found, right)
+    errors = [(0.0, 0.0)] if why else [_errors(found[place].double(), right[place]) for place in range(len(right))]
+    largest, relative = of_worst_rank(why, max(pair[0] for pair in errors), max(pair[1] for pair in errors))
+    return {"max_error": largest, "relative_error": relative}
+
+
+def of_worst_rank(why_wrong: Optional[str], *numbers: float) -> List[float]:
+    """Return each number's largest value of all ranks that compute together, and raise WrongResult on all of them if one is wrong.
+
+    If only one rank ended, the others would wait for it, and the run would fail by a closed connection.
+    """
+    ranks: List[Any] = [(why_wrong, numbers)]
+    if distributed.is_initialized():
+        ranks *= distributed.get_world_size()
+        distributed.all_gather_object(ranks, (why_wrong, numbers))
+    for why, _ in ranks:
+        if why is not None:
+            raise WrongResult(why)
+    return [max(values[place] for _, values in ranks) for place in range(len(numbers))]
 
 
 def refuse_no_step(before: torch.Tensor, weights: torch.Tensor) -> None:
@@ -84,6 +97,13 @@ def _why_wrong(own: torch.Tensor, plain: torch.Tensor) -> Optional[str]:
     if plain.isfinite().all() and not own.isfinite().all():
         return "has a NaN or an infinite number, and that of the plain function has none"
     return None
+
+
+def _first_wrong(found: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> Optional[str]:
+    if len(found) != len(right):
+        return f"it returns {len(found)} tensors and gradients; the plain function has {len(right)}."
+    every = enumerate(map(_why_wrong, found, right), start=1)
+    return next((f"number {place} of its results and gradients {why}." for place, why in every if why), None)
 
 
 def _errors(found: torch.Tensor, right: torch.Tensor) -> Tuple[float, float]:

@@ -11,7 +11,7 @@ from typing import Any, Callable
 import calls
 import timing
 import torch
-from accuracy import WrongResult
+from accuracy import WrongResult, of_worst_rank
 from shipped import Tensors
 
 # A function that remembers nothing needs the same time for both calls. Only noise differs, so a few pairs of calls are enough.
@@ -21,17 +21,17 @@ TIMES_LONGER = 3
 FACTOR = 0.9
 
 
-def refuse_memory(call: Callable[[], Any], tensors: Tensors, *, least_pairs: int = LEAST_PAIRS) -> None:
+def refuse_memory(call: Callable[[], Any], tensors: Tensors) -> None:
     """Raise WrongResult if a call with new numbers takes much longer than one with those of the call before.
 
-    The tensors get other numbers, in place.
+    The tensors get other numbers, in place. Ranks that call each other decide by the slowest one's times, so all make as many calls.
     """
     new, same = float("inf"), float("inf")
     for pair in range(1, MOST_PAIRS + 1):
         _change(tensors)
-        new = min(new, timing.seconds(call))
-        same = min(same, timing.seconds(call))
-        if pair >= least_pairs and new <= TIMES_LONGER * same:
+        of_new, of_same = of_worst_rank(None, timing.seconds(call), timing.seconds(call))
+        new, same = min(new, of_new), min(same, of_same)
+        if pair >= LEAST_PAIRS and new <= TIMES_LONGER * same:
             return
     raise WrongResult(
         f"it remembers results: a call takes {new * 1e3:.3g} ms with new numbers in its tensors, "

@@ -198,10 +198,9 @@ def measure(given: argparse.Namespace, device: str) -> Dict[str, Any]:
     # The inputs of a backward pass are kept in a graph, so they cannot change.
     if setting.operator not in FORWARD_ONLY and direction != BACKWARD:
         new_numbers.refuse_memory(each[looked_at], timed)
-    # Every process makes the same number of calls. In the timing, the numbers may become infinite.
     if together and is_own:
-        new_numbers.put(timed, make())
-        new_numbers.refuse_memory(each[looked_at], timed, least_pairs=new_numbers.MOST_PAIRS)
+        new_numbers.put(timed, make())  # in the timing, the numbers may have become infinite
+        new_numbers.refuse_memory(each[looked_at], timed)
     again = _error_with_new_numbers(function, timed, setting, direction) if "max_error" in found else {}
     found |= {name: max(found[name], value) for name, value in again.items()}
     if before is not None:
@@ -254,6 +253,11 @@ def main(given: argparse.Namespace) -> None:
     if rank == 0:
         with open(given.file, "w", encoding="utf-8") as written:
             json.dump(found, written)
+    _leave()
+
+
+def _leave() -> None:
+    """Leave the other ranks in order. A process that ends in its group may be aborted when another rank closes its connection."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
@@ -265,6 +269,7 @@ if __name__ == "__main__":
     except ArgumentError as error:
         sys.exit(f"ArgumentError: {error}")
     except accuracy.WrongResult as error:
+        _leave()  # all ranks are here, so none waits for a call of another; after an exception of the user, one may
         sys.exit(f"FunctionError: implementation {words.implementation}: {error}")
     except Exception as error:
         if ":" not in words.implementation:
