@@ -18,8 +18,9 @@ from orchestrator.results.table.baseline.other_work import counts_padding, other
 from orchestrator.results.table.rows import FINGERPRINT
 
 OK = Status.OK.value
-# A smaller difference between shares of padding does not count.
-_PADDING = 0.001
+# A smaller difference between shares of padding does not count. The second one holds if no argument or data explains the difference:
+# the steady steps of two runs may have other rows of the same data.
+_PADDING, _UNEXPLAINED_PADDING = 0.001, 0.02
 # Packages that draw the random weights of a `config:` model.
 _DRAW_WEIGHTS = ("torch", "transformers")
 
@@ -107,32 +108,37 @@ def unlike(pair: Pair, name: str) -> str:
         return f"{source} differs, so it may be another number"
     if name == LOSS:
         return _other_weights(pair)
-    argument = _other_padding(pair, name)
-    return f"{argument} differs, which changes the padding that it counts" if argument else ""
+    return _other_padding(pair, name)
 
 
 def other_padding_is_known(pair: Pair) -> bool:
-    """Return whether an argument changed the padding that tokens per second count, and the speed without padding is known."""
-    return None not in _real_shares(pair) and _other_padding(pair, TOKENS) is not None
+    """Return whether the padding that tokens per second count has changed, and the speed without padding is known."""
+    return None not in _real_shares(pair) and bool(_other_padding(pair, TOKENS))
 
 
 def _changed(pair: Pair) -> list[str]:
     return [one.name.removeprefix(EFFECTIVE) for one in pair.arguments]
 
 
-def _other_padding(pair: Pair, name: str) -> str | None:
-    """Return what changed the padding that a rate counts. Return None if nothing did.
+def _other_padding(pair: Pair, name: str) -> str:
+    """Return why a rate counts other padding on the two sides. Return an empty text if it does not.
 
     If the padding is unknown, only arguments count that change it for most data.
     """
     base, new = _real_shares(pair)
     if base is None or new is None:
-        return other_padding(name, _changed(pair))
-    if abs(new - base) <= _PADDING:
-        return None
-    argument = other_padding(name, _changed(pair), perhaps=True)
-    data = next((one.name for one in pair.environment if one.name in OF_DATA), None)
-    return argument or (data if counts_padding(name) else None)
+        return _by(other_padding(name, _changed(pair)))
+    if not counts_padding(name) or abs(new - base) <= _PADDING:
+        return ""
+    data = (one.name for one in pair.environment if one.name in OF_DATA)
+    if cause := other_padding(name, _changed(pair), perhaps=True) or next(data, None):
+        return _by(cause)
+    is_other = abs(new - base) > _UNEXPLAINED_PADDING and (pair.arguments or pair.environment)
+    return f"it counts padding, which was {1 - base:.1%} and is {1 - new:.1%} of the tokens" if is_other else ""
+
+
+def _by(cause: str | None) -> str:
+    return f"{cause} differs, which changes the padding that it counts" if cause else ""
 
 
 def _real_shares(pair: Pair) -> list[float | None]:
