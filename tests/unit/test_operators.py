@@ -285,6 +285,54 @@ def test_a_function_that_becomes_wrong_after_its_first_calls_is_wrong(
     assert found["relative_error"] == pytest.approx(0.01, rel=1e-3)
 
 
+BACKWARDS = """
+import torch
+def with_backward(backward):
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            return x @ weight.T
+        @staticmethod
+        def backward(ctx, above):
+            return backward(above, *ctx.saved_tensors)
+    return Product.apply
+right = with_backward(lambda above, x, weight: (above @ weight, above.T @ x))
+forgets = with_backward(lambda above, x, weight: (weight.sum(0).expand_as(x), x.sum(0).expand_as(weight)))
+mixes_rows = with_backward(lambda above, x, weight: (above.flip(0) @ weight, above.T @ x))
+class Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, labels):
+        with torch.enable_grad():
+            loss = torch.nn.functional.cross_entropy(x @ weight.T, labels)
+        ctx.save_for_backward(*torch.autograd.grad(loss, (x, weight)))
+        return loss.detach()
+    @staticmethod
+    def backward(ctx, above):
+        return (*ctx.saved_tensors, None)
+def forgets_factor(x, weight, labels):
+    return Loss.apply(x, weight, labels)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "off"),
+    [
+        ("right", "linear", (0, 1e-5)),
+        ("forgets", "linear", (0.5, 9)),
+        ("mixes_rows", "linear", (0.5, 9)),
+        ("forgets_factor", "linear_cross_entropy", (2.9, 3.1)),
+    ],
+)
+def test_a_backward_pass_that_forgets_the_gradient_of_its_result_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, operator: str, off: tuple[float, float]
+) -> None:
+    (tmp_path / "backwards.py").write_text(BACKWARDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = measured(*words_of(operator), "--implementation", f"backwards:{name}")
+    assert off[0] <= found["relative_error"] <= off[1]
+
+
 OPTIMIZERS = """
 import torch
 def nothing(weights, gradients):

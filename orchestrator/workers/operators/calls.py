@@ -26,10 +26,22 @@ def learning(tensors: Tensors) -> List[torch.Tensor]:
     return [tensor for tensor in tensors.values() if tensor.requires_grad]
 
 
-def gradients(outputs: Sequence[torch.Tensor], tensors: Tensors) -> Tuple[torch.Tensor, ...]:
-    """Return the gradients of the tensors, for ones as the gradient of each output."""
-    ones = [torch.ones_like(output) for output in outputs]
-    found: Tuple[torch.Tensor, ...] = torch.autograd.grad(outputs, learning(tensors), ones)
+def from_above(outputs: Sequence[torch.Tensor], *, loss: float = 1.0) -> List[torch.Tensor]:
+    """Return a gradient of each output: random numbers that every type has exactly, and `loss` for a single number, as in a training.
+
+    With ones instead, a backward pass that forgets this gradient or mixes up its rows would be right, and fast.
+    """
+    found = []
+    for place, output in enumerate(outputs):
+        generator = torch.Generator(device=output.device).manual_seed(place)
+        numbers = torch.randn(output.shape, generator=generator, device=output.device).bfloat16().to(output.dtype)
+        found.append(numbers if output.dim() else torch.full_like(output, loss))
+    return found
+
+
+def gradients(outputs: Sequence[torch.Tensor], tensors: Tensors, *, loss: float = 1.0) -> Tuple[torch.Tensor, ...]:
+    """Return the gradients of the tensors for random gradients of the outputs."""
+    found: Tuple[torch.Tensor, ...] = torch.autograd.grad(outputs, learning(tensors), from_above(outputs, loss=loss))
     return found
 
 
@@ -40,15 +52,13 @@ def one_call(function: Call, tensors: Tensors, direction: str) -> Callable[[], A
     if direction == BOTH:
         return _both(function, tensors)
     outputs = results(function(**tensors))
-    ones = [torch.ones_like(output) for output in outputs]
-    inputs = learning(tensors)
-    return lambda: torch.autograd.grad(outputs, inputs, ones, retain_graph=True)
+    above, inputs = from_above(outputs), learning(tensors)
+    return lambda: torch.autograd.grad(outputs, inputs, above, retain_graph=True)
 
 
 def _both(function: Call, tensors: Tensors) -> Callable[[], Any]:
-    inputs = learning(tensors)
-    ones = [torch.ones_like(output) for output in results(function(**tensors))]
-    return lambda: torch.autograd.grad(results(function(**tensors)), inputs, ones)
+    above, inputs = from_above(results(function(**tensors))), learning(tensors)
+    return lambda: torch.autograd.grad(results(function(**tensors)), inputs, above)
 
 
 def in_turn(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
