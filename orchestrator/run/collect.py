@@ -31,6 +31,8 @@ _COMPUTED_FROM = {
     "device_residue_bytes": "device_baseline_bytes",
     "energy_per_real_token_j": "energy_j",
 }
+# A program may print fewer digits, and measure around its step.
+_ROUNDED = 0.05
 _COSTS = ("monitor_cpu_s", "monitor_rss_bytes")
 
 Watching = Sequence[tuple[str, Monitor]]
@@ -107,12 +109,13 @@ def read(
     """Return the findings in a run's folder. Its last process ended after `wall_s` seconds."""
     workers = _workers(run_dir)
     trainer = trainers.get(experiment.trainer)
-    own = _of_trainer(experiment, "metrics", trainer.metrics(run_dir), Measurement)
     reading = _steps(experiment, run_dir, workers, wall_s)
+    answers = _of_trainer(experiment, "metrics", trainer.metrics(run_dir), Measurement)
+    own, replaced = _counting(experiment, answers, reading)
     asked = _Asked(run_dir)
-    answers = [number for name, monitor in watching for number in asked(name, monitor.measurements, Measurement)]
+    sampled = [number for name, monitor in watching for number in asked(name, monitor.measurements, Measurement)]
     broken_by = partial(limits.broken_by_reading, wall_s=wall_s, gpu_bytes=_memory_of_one(gpus))
-    watched = [_if_possible(number, broken_by) for number in _without_derived(answers, broken_by)]
+    watched = [_if_possible(number, broken_by) for number in _without_derived(sampled, broken_by)]
     numbers = [*_without_doubles(own, reading.measurements), *_cost_added_up(watched)]
     to_target = _to_target(experiment, run_dir, workers)
     numbers = [*_with_device_name(numbers, gpus), *to_target]
@@ -129,10 +132,11 @@ def read(
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
         impossible=reading.impossible,
-        contradiction=why_wrong(run_dir) or reading.contradiction or _broken_limit(experiment, own, reading, wall_s),
+        contradiction=why_wrong(run_dir) or reading.contradiction or _broken_limit(experiment, answers, reading, wall_s),
         broken_promises=tuple(_broken_promises(experiment, own, reading)),
         warnings=(
             *reading.warnings,
+            *replaced,
             *dict.fromkeys(number.missing for number in to_target if number.missing),
             *_monitor_warnings(experiment, asked, watching, watched),
         ),
@@ -211,6 +215,22 @@ def _to_target(experiment: Experiment, run_dir: Path, workers: Sequence[Mapping[
         return ()
     common = steps.together(steps.read(run_dir), ranks_per_batch=ranks_per_batch(first))
     return target.measurements(experiment.target, first, common)
+
+
+def _counting(
+    experiment: Experiment, own: Sequence[Measurement], reading: throughput.Reading
+) -> tuple[list[Measurement], list[Caveat]]:
+    """Return the trainer's own numbers without those that the steps of a custom command replace, and a caveat for each other value.
+
+    All columns then are from the same steps: a speed per GPU would contradict a printed speed.
+    """
+    counted = _numbers(reading.measurements) if experiment.custom else {}
+    caveats = [
+        Caveat(detail=f"the command's {name} is {value:.6g}; that of its steps counts, which is {counted[name]:.6g}")
+        for name, value in _numbers(own).items()
+        if name in counted and abs(value - counted[name]) > _ROUNDED * counted[name]
+    ]
+    return [number for number in own if number.name not in counted], caveats
 
 
 def _without_doubles(own: Sequence[Measurement], read: Sequence[Measurement]) -> list[Measurement]:

@@ -126,7 +126,7 @@ def contradiction(own: Mapping[str, float], measured: Mapping[str, float]) -> st
     Its own numbers of steps are also held to the number of steps that Tunebench has `measured`. The two may measure other numbers
     in different ways, such as a speed with its warm-up, so those are not held to each other.
     """
-    known = {name: value for name, value in measured.items() if name == "steps"} | {**own}
+    known = {**own} | {name: value for name, value in measured.items() if name == "steps"}
     for less, more in _IN_ORDER:
         if less in known and more in known and known[less] > known[more] * (1 + _ROUNDED):
             return f"{less} is {known[less]:.6g}, and must be at most {more}, which is {known[more]:.6g}"
