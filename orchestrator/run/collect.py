@@ -132,7 +132,9 @@ def read(
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
         impossible=reading.impossible,
-        contradiction=why_wrong(run_dir) or reading.contradiction or _broken_limit(experiment, answers, reading, wall_s),
+        contradiction=why_wrong(run_dir)
+        or reading.contradiction
+        or _broken_limit(experiment, answers, reading, wall_s),
         broken_promises=tuple(_broken_promises(experiment, own, reading)),
         warnings=(
             *reading.warnings,

@@ -44,6 +44,10 @@ def test_other_numbers_have_their_mean_alone() -> None:
     assert over_repeats("samples_per_s", [1.0, 4.0]) == {"samples_per_s": pytest.approx(2.0)}
 
 
+def test_an_operator_is_as_wrong_as_in_its_worst_run() -> None:
+    assert over_repeats("relative_error", [1e-7, 1.0, 1e-7]) == {"relative_error": 1.0}
+
+
 @given(st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=8), st.floats(0.1, 10))
 def test_a_mean_of_repeats_scales_with_them(values: list[float], factor: float) -> None:
     once, scaled = over_repeats("tokens_per_s", values), over_repeats("tokens_per_s", [v * factor for v in values])

@@ -953,6 +953,20 @@ def test_the_time_of_a_step_is_not_compared_if_a_step_has_other_work(argument: s
 
 
 @pytest.mark.parametrize(
+    ("errors", "side"), [((1.2, 1.2), "base and the new side"), ((1.2, 1e-7), "base"), ((1e-7, 1e-7), "")]
+)
+def test_the_call_of_an_operator_with_a_wrong_result_has_no_speed(errors: tuple[float, float], side: str) -> None:
+    """A function that returned zeros on both sides was `improved`, and a right one in place of a wrong one `regressed`."""
+    base, new = (
+        entry("a", {"call_time_s": times(4.0**end), "relative_error": [1e-7] * 4 + [error]})
+        for end, error in enumerate(errors)
+    )
+    row = {row.metric: row for row in compared(paired(base, new)).rows}["call_time_s"]
+    why = f"the operator's result is wrong on {side}, so it has no speed"
+    assert (row.verdict, row.why) == ((Verdict.UNTESTED, why) if side else (Verdict.REGRESSED, ""))
+
+
+@pytest.mark.parametrize(
     ("arguments", "reason", "numbers"),
     [
         (

@@ -14,12 +14,19 @@ from orchestrator.compare.sides.environment import OF_DATA
 from orchestrator.compare.sides.keys import EFFECTIVE
 from orchestrator.records import Status
 from orchestrator.results.table.aggregate import LOSS
-from orchestrator.results.table.baseline.other_work import counts_padding, other_padding, other_source, other_work
+from orchestrator.results.table.baseline.other_work import (
+    counts_padding,
+    is_time_of_call,
+    other_padding,
+    other_source,
+    other_work,
+)
+from orchestrator.results.table.doubts import ERROR, WRONG_RESULT
 from orchestrator.results.table.rows import FINGERPRINT
 
 OK = Status.OK.value
-# A smaller difference between shares of padding does not count. The second one holds if no argument or data explains the difference:
-# the steady steps of two runs may have other rows of the same data.
+# A smaller difference between shares of padding does not count. The second limit holds if no argument or data explains it: the
+# steady steps of two runs may have other rows of the same data.
 _PADDING, _UNEXPLAINED_PADDING = 0.001, 0.02
 # Packages that draw the random weights of a `config:` model.
 _DRAW_WEIGHTS = ("torch", "transformers")
@@ -108,7 +115,19 @@ def unlike(pair: Pair, name: str) -> str:
         return f"{source} differs, so it may be another number"
     if name == LOSS:
         return _other_weights(pair)
+    if is_time_of_call(name) and (side := _wrong_side(pair)):
+        return f"the operator's result is wrong on {side}, so it has no speed"
     return _other_padding(pair, name)
+
+
+def _wrong_side(pair: Pair) -> str:
+    sides = (("base", pair.base), ("the new side", pair.new))
+    is_wrong = [
+        side
+        for side, entry in sides
+        if entry and any(run.numbers.get(ERROR, 0.0) >= WRONG_RESULT for run in entry.runs)
+    ]
+    return " and ".join(is_wrong)
 
 
 def other_padding_is_known(pair: Pair) -> bool:

@@ -89,13 +89,13 @@ OPERATORS = (
     _error(
         "max_error",
         "max error",
-        "Largest absolute difference of a result or gradient from that of the plain function in float64.",
+        "Largest absolute difference of a result or gradient from that of the plain function in float64, in the worst run.",
         where=Where.FILES,
     ),
     _error(
         "relative_error",
         "rel. error",
-        "Norm of the difference of a result or gradient from that of the plain function in float64 ÷ its norm; the largest counts.",
+        "Norm of the difference of a result or gradient from that of the plain function in float64 ÷ its norm. The largest counts.",
         where=Where.TABLES | Where.PAGE | Where.COMPARED,
         order=215,
     ),

@@ -22,6 +22,8 @@ from orchestrator.results.table.rows import NO_FRAMEWORK, Value
 Cells = Mapping[str, Value]
 
 RATE, PER_GPU, LOSS, STEPS = "tokens_per_s", "tokens_per_s_per_gpu", "train_loss", "steps"
+# The result of an operator is as wrong as in its worst run.
+ERRORS = ("max_error", "relative_error")
 ROUND, ROUND_SPREAD = "round_time_s", "round_time_spread"
 LOGGED, PLANNED, STOPPED = "logged_losses", "effective_max_steps", "stopped_early"
 WRONG, OTHER_LOSS, NOT_COMPARED = "faster but wrong", "other loss", "loss not compared"
@@ -75,7 +77,9 @@ class Cell:
 
 
 def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
-    """Return the mean over several runs of a metric that is compared by ratios. Add its interval if INTERVALS names the metric."""
+    """Return the mean of a metric over several runs, or the largest error. Add the interval if INTERVALS names the metric."""
+    if name in ERRORS:
+        return {name: max(values)}
     if name == ROUND and min(values) > 0:
         return {name: mean(values, by_ratio=True), ROUND_SPREAD: intervals.mean_of_logs(values).spread}
     if name == target.STEPS and min(values) > 0:

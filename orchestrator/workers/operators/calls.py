@@ -27,7 +27,7 @@ def learning(tensors: Tensors) -> List[torch.Tensor]:
 
 
 def from_above(outputs: Sequence[torch.Tensor], *, loss: float = 1.0) -> List[torch.Tensor]:
-    """Return a gradient of each output: random numbers that every type has exactly, and `loss` for a single number, as in a training.
+    """Return a gradient of each output: random numbers that every type has exactly, and `loss` for a single number.
 
     With ones instead, a backward pass that forgets this gradient or mixes up its rows would be right, and fast.
     """

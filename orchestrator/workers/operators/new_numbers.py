@@ -24,7 +24,7 @@ FACTOR = 0.9
 def refuse_memory(call: Callable[[], Any], tensors: Tensors) -> None:
     """Raise WrongResult if a call with new numbers takes much longer than one with those of the call before.
 
-    The tensors get other numbers, in place. Ranks that call each other decide by the slowest one's times, so all make as many calls.
+    The tensors get other numbers, in place. Ranks that call each other decide by the slowest, so all make as many calls.
     """
     new, same = float("inf"), float("inf")
     for pair in range(1, MOST_PAIRS + 1):

@@ -95,6 +95,11 @@ def other_work(name: str, arguments: Iterable[str]) -> str | None:
     return next((argument for argument in arguments if measured & _changed(argument)), None)
 
 
+def is_time_of_call(name: str) -> bool:
+    """Return whether a metric is a time of an operator's call."""
+    return Work.CALL in _measured(name) and Work.STEP in _measured(name)
+
+
 def counts_padding(name: str) -> bool:
     """Return whether a metric is a rate of tokens that counts padding."""
     return name in _COUNT_PADDING
