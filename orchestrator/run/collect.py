@@ -31,8 +31,6 @@ _COMPUTED_FROM = {
     "device_residue_bytes": "device_baseline_bytes",
     "energy_per_real_token_j": "energy_j",
 }
-# A program may print fewer digits, and measure around its step.
-_ROUNDED = 0.05
 _COSTS = ("monitor_cpu_s", "monitor_rss_bytes")
 
 Watching = Sequence[tuple[str, Monitor]]
@@ -110,14 +108,17 @@ def read(
     workers = _workers(run_dir)
     trainer = trainers.get(experiment.trainer)
     reading = _steps(experiment, run_dir, workers, wall_s)
-    answers = _of_trainer(experiment, "metrics", trainer.metrics(run_dir), Measurement)
-    own, replaced = _counting(experiment, answers, reading)
+    own = _of_trainer(experiment, "metrics", trainer.metrics(run_dir), Measurement)
     asked = _Asked(run_dir)
     sampled = [number for name, monitor in watching for number in asked(name, monitor.measurements, Measurement)]
     broken_by = partial(limits.broken_by_reading, wall_s=wall_s, gpu_bytes=_memory_of_one(gpus))
     watched = [_if_possible(number, broken_by) for number in _without_derived(sampled, broken_by)]
-    numbers = [*_without_doubles(own, reading.measurements), *_cost_added_up(watched)]
+    numbers = [
+        *_without_doubles(own, reading.measurements, steps_win=bool(experiment.custom)),
+        *_cost_added_up(watched),
+    ]
     to_target = _to_target(experiment, run_dir, workers)
+    counted = _numbers(reading.measurements) if experiment.custom else {}
     numbers = [*_with_device_name(numbers, gpus), *to_target]
     return Findings(
         measurements=tuple(numbers),
@@ -132,13 +133,11 @@ def read(
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
         impossible=reading.impossible,
-        contradiction=why_wrong(run_dir)
-        or reading.contradiction
-        or _broken_limit(experiment, answers, reading, wall_s),
-        broken_promises=tuple(_broken_promises(experiment, own, reading)),
+        contradiction=why_wrong(run_dir) or reading.contradiction or _broken_limit(experiment, own, reading, wall_s),
+        broken_promises=tuple(_broken_promises(experiment, numbers)),
         warnings=(
             *reading.warnings,
-            *replaced,
+            *(Caveat(detail=why) for why in limits.replaced(_numbers(own), counted)),
             *dict.fromkeys(number.missing for number in to_target if number.missing),
             *_monitor_warnings(experiment, asked, watching, watched),
         ),
@@ -219,37 +218,22 @@ def _to_target(experiment: Experiment, run_dir: Path, workers: Sequence[Mapping[
     return target.measurements(experiment.target, first, common)
 
 
-def _counting(
-    experiment: Experiment, own: Sequence[Measurement], reading: throughput.Reading
-) -> tuple[list[Measurement], list[Caveat]]:
-    """Return the trainer's own numbers without those that the steps of a custom command replace, and a caveat for each other value.
+def _without_doubles(own: Sequence[Measurement], read: Sequence[Measurement], *, steps_win: bool) -> list[Measurement]:
+    """Return the trainer's own numbers and the numbers from the steps. If a number is in both, the trainer's number counts.
 
-    All columns then are from the same steps: a speed per GPU would contradict a printed speed.
+    With `steps_win`, that of the steps counts: other numbers follow from it, such as the speed per GPU.
     """
-    counted = _numbers(reading.measurements) if experiment.custom else {}
-    caveats = [
-        Caveat(detail=f"the command's {name} is {value:.6g}; that of its steps counts, which is {counted[name]:.6g}")
-        for name, value in _numbers(own).items()
-        if name in counted and abs(value - counted[name]) > _ROUNDED * counted[name]
-    ]
-    return [number for number in own if number.name not in counted], caveats
-
-
-def _without_doubles(own: Sequence[Measurement], read: Sequence[Measurement]) -> list[Measurement]:
-    """Return the trainer's own numbers and the numbers from the steps. If a number is in both, the trainer's number counts."""
     known = {number.name for number in read if number.value is not None}
-    kept = [number for number in own if number.value is not None or number.name not in known]
+    kept = [number for number in own if number.name not in known or not (number.value is None or steps_win)]
     taken = {number.name for number in kept}
     return [*kept, *(number for number in read if number.name not in taken)]
 
 
-def _broken_promises(
-    experiment: Experiment, own: Sequence[Measurement], reading: throughput.Reading
-) -> Iterator[Caveat]:
+def _broken_promises(experiment: Experiment, numbers: Sequence[Measurement]) -> Iterator[Caveat]:
     """Yield a caveat for each missing metric that the custom command promised."""
-    early = next((number.value for number in reading.measurements if number.name == "stopped_early"), None)
+    early = next((number.value for number in numbers if number.name == "stopped_early"), None)
     promised = experiment.custom.metrics if experiment.custom else ()
-    for number in own:
+    for number in numbers:
         if number.value is None and number.name in promised:
             why = f"the run was ended early ({early})" if early else number.why_missing
             yield Caveat(detail=f"custom.metrics declares {number.name}, but the run has no value for it: {why}")

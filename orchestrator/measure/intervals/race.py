@@ -28,12 +28,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from statistics import fmean
 
 from orchestrator.measure.intervals.ordered import asked_next, held_back
-
-# The effects of rounds are found by turns of two means, until they stay the same.
-_TURNS, _PRECISE = 200, 1e-9
+from orchestrator.measure.intervals.standing import Standing, standing
 
 
 class NoSpeed(StrEnum):
@@ -75,31 +72,6 @@ class Rules:
     second: int = 4
     near: float = 0.2
     most_rounds: int = 8
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
-    """The estimated logarithm of each experiment's speed without the effects of rounds, and the standard deviation of runs.
-
-    `runs` has the number of runs that count. `degrees` is how many differences between runs it is from; with 0, it is only assumed.
-    """
-
-    speeds: Mapping[str, float]
-    runs: Mapping[str, int]
-    noise: float
-    degrees: int
-
-    @property
-    def order(self) -> list[str]:
-        return sorted(self.speeds, key=lambda name: (-self.speeds[name], name))
-
-    def behind(self, name: str, leader: str) -> float:
-        """Return how far an experiment is behind the leader, as a difference of logarithms."""
-        return self.speeds[leader] - self.speeds[name]
-
-    def error(self, name: str, leader: str) -> float:
-        """Return the standard error of this difference."""
-        return self.noise * math.sqrt(1 / self.runs[name] + 1 / self.runs[leader])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,7 +158,10 @@ def _race(
             values[name][number] = runs[name][len(values[name])]
         left |= {name: Left(round=number, why=why) for name in racing if (why := _no_speed(values[name]))}
         racing = [name for name in racing if name not in left]
-        found = _standing(values, rules)
+        speeds = {
+            name: {at: value for at, value in of.items() if isinstance(value, float)} for name, of in values.items()
+        }
+        found = standing(speeds, noise=rules.noise, degrees=rules.degrees)
         more = [name for order in orders for name in _asked_next(order, held, racing, found, left)]
         held -= {*more}
         if known := [name for name in racing if name in found.speeds and number > 1]:
@@ -230,45 +205,6 @@ def _runs_with(turn: Sequence[str], racing: Sequence[str], values: _Rounds, repe
     """Return the number of runs after one more round, with those that a winner needs then. It may have no run in that round."""
     fewest = min((len(values[name]) + (name in turn) for name in racing), default=repeats)
     return sum(len(rounds) for rounds in values.values()) + len(turn) + max(0, repeats - fewest)
-
-
-def _standing(values: _Rounds, rules: Rules) -> Standing:
-    """Return the standing: a mean for each experiment and for each round, by least squares."""
-    runs = {
-        name: {number: value for number, value in rounds.items() if isinstance(value, float)}
-        for name, rounds in values.items()
-    }
-    runs = {name: rounds for name, rounds in runs.items() if rounds}
-    several = {name: rounds for name, rounds in runs.items() if len(rounds) > 1}
-    effects, degrees = _effects(several), sum(len(rounds) - 1 for rounds in several.values())
-    if degrees < len(effects):  # with as many effects as differences between runs, noise would be taken for effects
-        effects = {}
-    speeds = {
-        name: fmean(value - effects.get(at, 0.0) for at, value in rounds.items()) for name, rounds in runs.items()
-    }
-    squares = math.fsum(
-        (value - speeds[name] - effects.get(at, 0.0)) ** 2
-        for name, rounds in several.items()
-        for at, value in rounds.items()
-    )
-    degrees -= max(0, len(effects) - 1)
-    pooled = (squares + rules.degrees * rules.noise**2) / (degrees + rules.degrees)
-    noise = math.sqrt(max(pooled, squares / degrees if degrees else 0.0))
-    counts = {name: len(rounds) for name, rounds in runs.items()}
-    return Standing(speeds=speeds, runs=counts, noise=noise, degrees=degrees)
-
-
-def _effects(several: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
-    """Return how much faster each round is than the mean of all rounds. Only experiments with several runs show this."""
-    effects = dict.fromkeys(sorted({number for rounds in several.values() for number in rounds}), 0.0)
-    for _ in range(_TURNS if several else 0):
-        speeds = {name: fmean(value - effects[at] for at, value in of.items()) for name, of in several.items()}
-        rest = {at: fmean(of[at] - speeds[name] for name, of in several.items() if at in of) for at in effects}
-        middle = fmean(rest.values())
-        before, effects = effects, {at: value - middle for at, value in rest.items()}
-        if max(abs(effects[at] - before[at]) for at in effects) < _PRECISE:
-            break
-    return effects
 
 
 def _turn(number: int, racing: Sequence[str], late: frozenset[str], values: _Rounds, rules: Rules) -> list[str]:

@@ -86,25 +86,30 @@ def broken_limit(
         return "must be above 0" if _is_positive(metric) else "cannot be below 0"
     if metric.name in _AT_MOST_ONE and value > 1:
         return "must be at most 1; for percent, write the unit '%'"
+    return _broken_time(metric, value, wall_s) or _broken_amount(
+        metric.unit, value, wall_s=wall_s, devices=devices, cores=cores
+    )
+
+
+def _broken_time(metric: Metric, value: float, wall_s: float | None) -> str | None:
     if metric.name in _OF_CALLS and 0 < value < _SHORTEST_CALL_S:
         return f"must be at least {_SHORTEST_CALL_S:g} s, because no call takes less"
     if metric.unit == "s" and wall_s is not None and value > longest_s(wall_s):
         return f"must be at most the {wall_s:.4g} s of the whole run"
-    low, high = _BETWEEN.get(metric.unit, (0.0, math.inf))
+    return None
+
+
+def _broken_amount(unit: str, value: float, *, wall_s: float | None, devices: int, cores: int | None) -> str | None:
+    low, high = _BETWEEN.get(unit, (0.0, math.inf))
     if value > high or 0 < value < low:
-        return (
-            f"must be between {low:.3g} and {high:.3g} {metric.unit}"
-            if high < math.inf
-            else f"must be at least {low:.3g}"
-        )
-    most = _most(metric.unit, wall_s=wall_s, devices=devices)
+        ends = f"between {low:.3g} and {high:.3g} {unit}" if high < math.inf else f"at least {low:.3g}"
+        return f"must be {ends}"
+    most = _most(unit, wall_s=wall_s, devices=devices)
     if most is not None and value > most:
         return f"must be at most {most:.3g}, because {counted(devices, 'device')} cannot reach more"
-    if cores is not None and metric.unit in _MOST_PER_S_AND_CORE:
-        most = _MOST_PER_S_AND_CORE[metric.unit] * cores
-        return (
-            f"must be at most {most:.3g}, because {counted(cores, 'core')} cannot reach more" if value > most else None
-        )
+    most = _MOST_PER_S_AND_CORE[unit] * cores if cores is not None and unit in _MOST_PER_S_AND_CORE else None
+    if most is not None and value > most:
+        return f"must be at most {most:.3g}, because {counted(cores or 0, 'core')} cannot reach more"
     return None
 
 
@@ -131,6 +136,15 @@ def contradiction(own: Mapping[str, float], measured: Mapping[str, float]) -> st
         if less in known and more in known and known[less] > known[more] * (1 + _ROUNDED):
             return f"{less} is {known[less]:.6g}, and must be at most {more}, which is {known[more]:.6g}"
     return None
+
+
+def replaced(own: Mapping[str, float], measured: Mapping[str, float]) -> list[str]:
+    """Return a sentence about each number of a command that differs from the number that Tunebench has measured from its steps."""
+    return [
+        f"the command's {name} is {value:.6g}; that of its steps counts, which is {measured[name]:.6g}"
+        for name, value in own.items()
+        if name in measured and abs(value - measured[name]) > _ROUNDED * measured[name]
+    ]
 
 
 def _most(unit: str, *, wall_s: float | None, devices: int) -> float | None:
