@@ -323,17 +323,19 @@ def test_reading_starts_no_threads(tmp_path: Path) -> None:
 
 
 def test_names_that_differ_only_in_case_hide_no_column(tmp_path: Path, in_process: Call) -> None:
-    """Also of other campaigns, and if a file was written before Tunebench had this rule."""
-    own = experiment("own", arguments={"lr": "1", "LR": "2", "Status": "3", "Results": "4", "Real_Tokens_Per_S": "5"})
+    """Also of other campaigns, and if a file was written before Tunebench had this rule, or refused an empty name."""
+    own = experiment(
+        "own", arguments={"lr": "1", "LR": "2", "Status": "3", "Results": "4", "Real_Tokens_Per_S": "5", "": "10"}
+    )
     root = added(
         tmp_path / "database", stored(tmp_path / "1", (own, [ended(own, 1, tokens_per_s=1.0, reward=6, Reward=7)]))
     )
     plain = experiment("plain", arguments={"LR": "8", "status_mixed": "9"})
     added(root, stored(tmp_path / "2", (plain, [ended(plain, 1, tokens_per_s=2.0)])))
-    names = "status, Status_mixed_, status_mixed, Results_mixed, lr_lower, LR_upper, reward_lower, Reward_mixed"
+    names = "status, Status_mixed_, status_mixed, Results_mixed, lr_lower, LR_upper, reward_lower, Reward_mixed, _mixed"
     assert answer(root, f"SELECT {names} FROM runs ORDER BY tokens_per_s") == [
-        ("ok", 3, None, 4, 1, 2, 6, 7),
-        ("ok", None, 9, None, None, 8, None, None),
+        ("ok", 3, None, 4, 1, 2, 6, 7, "10"),
+        ("ok", None, 9, None, None, 8, None, None, None),
     ]
     assert answer(root, "SELECT count(*) FROM runs WHERE status = 'ok' AND results <> ''") == [(2,)]
     for name in ("lr", "LR", "Reward", "real_tokens_per_s"):

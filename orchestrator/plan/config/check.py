@@ -68,6 +68,8 @@ def misplaced(document: Document, arguments: Mapping[Any, Any], root: YamlPath) 
         if not isinstance(key, str):
             message = f"the argument name {shown(key)} is not a text; quote it"
             problems.append(document.problem((*root, str(key)), message))
+        elif not key.strip():
+            problems.append(document.problem((*root, key), "the name of an argument is empty; write one"))
         elif key in SCENARIO_ONLY:
             message = f"{key!r} is a key of a scenario, not an argument of the trainer; {cure}"
             problems.append(document.problem((*root, key), message))

@@ -97,6 +97,9 @@ def across(document: Document, suite: SuiteFile, frameworks: Collection[str], *,
         for group in scenario.zip:
             arguments = {name: values for name, values in group.items() if name not in COUNTS}
             problems.extend(misplaced(document, arguments, (*root, "zip")))
+        for place, row in enumerate(scenario.include):
+            empty = {name: value for name, value in row.items() if not name.strip()}
+            problems.extend(misplaced(document, empty, (*root, "include", place)))
         unknown = unknown_frameworks(scenario, frameworks) if whole else iter(())
         for path, message in (*unknown, *_contradictions(scenario), *_models(scenario)):
             problems.append(document.problem((*root, *path), f"scenario {scenario.name!r}: {message}"))

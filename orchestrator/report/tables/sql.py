@@ -157,6 +157,7 @@ def _offer(connection: Any, root: Path) -> Mapping[str, str]:
 def _in_sql(names: Iterable[str]) -> dict[str, str]:
     """Return the names of columns that differ from another name only in case, each with its name in SQL, which ignores case.
 
+    An empty name is none in SQL, so it gets another one, too.
     A column of Tunebench keeps its name, also if no run has it. The other names get an end that says how they are written.
     """
     groups: dict[str, list[str]] = defaultdict(list)
@@ -166,7 +167,7 @@ def _in_sql(names: Iterable[str]) -> dict[str, str]:
     taken = {*groups}
     for lower, alike in groups.items():
         ours = [name for name in alike if _is_ours(name)]
-        for name in alike if len(alike) > 1 or _is_ours(lower) else ():
+        for name in alike if len(alike) > 1 or _is_ours(lower) or not lower else ():
             if [name] != ours:
                 shown = f"{name}_{'upper' if name.isupper() else 'lower' if name.islower() else 'mixed'}"
                 while shown.lower() in taken:

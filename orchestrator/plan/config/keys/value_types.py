@@ -55,8 +55,10 @@ def not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def not_ours(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the metrics of a custom trainer, or raise ValueError if one has the name of a column that Tunebench makes itself."""
+    """Return the metrics of a custom trainer, or raise ValueError if one has no name, or that of a column of Tunebench itself."""
     for name in value:
+        if not name.strip():
+            raise ValueError("the name of a metric is empty; write one")
         if name in OURS:
             raise ValueError(f"Tunebench makes the column {name} itself; choose another name for this metric")
     return value
