@@ -7,7 +7,7 @@ from dataclasses import replace
 from factories.comparisons import compared, entry, paired
 from test_compare_view import everything
 
-from orchestrator.compare.comparison import Comparison
+from orchestrator.compare.comparison import Comparison, Verdict
 from orchestrator.compare.rules import Rules
 from orchestrator.compare.view.in_words import MOST_ENTRIES, sentences
 
@@ -38,6 +38,14 @@ def test_numbers_of_gpus_are_one_entry_and_mirrors_count_once() -> None:
     rules = Rules(metrics=(SPEED, STEP))
     both = compared(slower("llama · none · 1 GPU", 0.95), slower("llama · none · 2 GPUs", 0.97), rules=rules)
     assert said(both) == {"Slower": "llama · none -5.0% to -3.0% tok/s (-5.1% to -2.9%) at 1 and 2 GPUs"}
+
+
+def test_the_number_of_runs_is_that_of_the_rows_that_more_runs_would_settle() -> None:
+    """With another number of processes, even 100 more runs would hardly settle it."""
+    open_rows = [row for row in everything().rows if row.verdict is Verdict.INCONCLUSIVE and row.needs == 15]
+    rows = [replace(open_rows[0], label="a · 1 GPU"), replace(open_rows[0], label="a · 2 GPUs", needs=None)]
+    text = said(replace(everything(), rows=tuple(rows)))["Not certain"]
+    assert text.endswith("at 1 and 2 GPUs; about 15 more runs per side would settle 1 of 2")
 
 
 def test_many_experiments_are_counted() -> None:

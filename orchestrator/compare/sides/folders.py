@@ -81,7 +81,7 @@ def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tu
     folder = str(place.absolute())
     warnings += contents.warnings
     if contents.removed:
-        warnings.append(f"{len(contents.removed)} experiment(s) that are no longer requested are not compared")
+        warnings.append(f"{len(contents.removed)} experiment(s) that are no longer requested are left out")
     for whole in contents.experiments:
         experiment = whole.experiment
         if experiment.id in contents.removed:

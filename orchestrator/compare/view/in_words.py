@@ -117,11 +117,13 @@ def _entry(name: str, metric_name: str, rows: Sequence[Row]) -> str:
     ends = [ratio.interval for ratio in ratios if ratio.interval]
     low, high = min((end.low for end in ends), default=1.0), max((end.high for end in ends), default=1.0)
     within = f" ({wording.span(low, high)})" if ends and len(ends) == len(ratios) else ""
-    needs = sorted(row.needs for row in rows if row.needs and not row.doubt)
+    open_rows = [row for row in rows if row.verdict is Verdict.INCONCLUSIVE and not row.doubt]
+    needs = sorted(row.needs for row in open_rows if row.needs)
     runs = dict.fromkeys((needs[0], needs[-1])) if needs else {}
+    what = "it" if len(needs) == len(open_rows) else f"{len(needs)} of {len(open_rows)}"
     at = gpus([row.label for row in rows])
     parts = [name, change, f"{wording.heading(metric_name)}{within}", at]
-    more = f"; about {' to '.join(map(str, runs))} more runs per side would settle it" if runs else ""
+    more = f"; about {' to '.join(map(str, runs))} more runs per side would settle {what}" if runs else ""
     doubts = dict.fromkeys(f"; {row.doubt}" for row in rows if row.doubt)
     return " ".join(filter(None, parts)) + more + "".join(doubts)
 

@@ -29,6 +29,7 @@ TOKENS = "tokens_per_s"
 # Names are nearly alike from this share of common letters on, as in difflib.
 _NEAR = 0.9
 # The words before a script. `{python}` is the interpreter that trains.
+_SPEED = re.compile(r"speed|throughput|tok|tps", re.IGNORECASE)
 _INTERPRETER = re.compile(r"\{python\}|(.*/)?(python[\d.]*|bash|sh)")
 _IN_FOLDER = re.compile(r"\{scenario_dir\}/(?P<path>[^{}]+)")
 
@@ -99,14 +100,16 @@ def notes_on_metrics(scenario: Scenario) -> Iterator[str]:
     for name, meant in near.items():
         yield f"scenario {scenario.name!r}: Tunebench does not know the metric {name}; did you mean {meant}?"
     is_compared = {*near.values(), *sources}.intersection(METRICS) or scenario.steps is not None
-    speeds = [name for name in unknown if sources[name].unit in fitting_units(TOKENS) and TOKENS not in sources]
-    if speeds and TOKENS not in near.values() and scenario.steps is None:
-        yield (
-            f"scenario {scenario.name!r}: reports claim nothing about {', '.join(speeds)}, which Tunebench does not know; "
-            f"to compare speeds, name tokens per second {TOKENS}"
-        )
-    elif unknown and not is_compared:
-        yield f"scenario {scenario.name!r}: reports claim nothing about {', '.join(unknown)}, which Tunebench does not know"
+    may_be = [name for name in unknown if _may_be_speed(name, sources[name].unit)]
+    speeds = [] if TOKENS in (*sources, *near.values()) or scenario.steps is not None else may_be
+    if left := speeds if is_compared else unknown:
+        cure = f"; to compare speeds, name tokens per second {TOKENS}" if speeds else ""
+        names = ", ".join(left)
+        yield f"scenario {scenario.name!r}: reports claim nothing about {names}, which Tunebench does not know{cure}"
+
+
+def _may_be_speed(name: str, unit: str | None) -> bool:
+    return unit in fitting_units(TOKENS) or (unit is None and _SPEED.search(name) is not None)
 
 
 def _nearly(name: str) -> str | None:

@@ -153,7 +153,7 @@ def _gain(known: Known, pair: Pair, speed: Speed) -> str:
     ratio, memory, rest = speed.ratio, _memory(pair.memory), f"{_loss(pair, new)}{_busy(known, pair)}"
     if direction(ratio) == 0:
         difference, advice = (
-            ("clear difference", "; more repeats would decide") if is_wide(ratio) else ("difference seen", "")
+            ("clear difference", "; more repeats may decide") if is_wide(ratio) else ("difference seen", "")
         )
         memory = memory and f"; {new} {memory}"
         return f"no {difference} between {new} and {base} on {place}: {factor(ratio)}{memory}{rest}{advice}"

@@ -92,8 +92,10 @@ def _packed(known: Known, rows: Sequence[int]) -> Highlight:
 
 def _doubted(known: Known, kind: DoubtKind, rows: Sequence[int]) -> Highlight:
     doubts = (doubt for row in rows for doubt in known.doubts[row])
-    details = different([doubt.detail for doubt in doubts if doubt.kind is kind and doubt.detail])
-    why = f" ({listed([one_line(detail, longest=LONGEST_DETAIL) for detail in details], most=2)})" if details else ""
+    every = [doubt.detail for doubt in doubts if doubt.kind is kind and doubt.detail]
+    details, worst = different(every), "at worst, " if len({*every}) > len(different(every)) else ""
+    shown = listed([one_line(detail, longest=LONGEST_DETAIL) for detail in details], most=2)
+    why = f" ({worst}{shown})" if details else ""
     names = listed([known.names.whole(row) for row in rows])
     text = f"{counted(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so no speed is claimed{_ADVICE.get(kind, '')}: {names}"
     return known.sentence(HighlightKind.WARNING, text, rows)
