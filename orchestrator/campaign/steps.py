@@ -82,7 +82,7 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
         if moved is not None:
             say(f"Moved the results of {root} to {moved}")
     if folder.is_ours(root):
-        say(f"Resuming {root}: ended runs are kept, missing runs are started.")
+        say(f"Resuming {root}: ended runs are kept, and only missing ones are started.")
         return Store.resume(root)
     files = {name: str(file) for name, file in suite.files.items()}
     try:

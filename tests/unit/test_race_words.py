@@ -457,6 +457,16 @@ def test_the_drawing_of_a_race_has_room_for_each_interval(tmp_path: Path) -> Non
     assert lows and min(lows) > drawn.figure["layout"]["xaxis"]["range"][0]
 
 
+def test_the_drawing_of_a_race_has_the_numbers_of_runs_of_the_terminal(tmp_path: Path) -> None:
+    """Of three runs one was in doubt: the terminal said 2 of 3, and the page 3 runs."""
+    store = Store.create(tmp_path / "r", {})
+    as_json.keep([place({"a": [4.6, 4.4, 4.7], "b": [4.4, NoSpeed.IN_DOUBT, 4.3]})], store, Aim())
+    assert [row[1] for row in races([store.root]).views[0].rows] == ["3", "2 of 3"]
+    file = store.root / RACE_FILE
+    file.write_text(file.read_text().replace("runs_shown", "older"))
+    assert [row[1] for row in races([store.root]).views[0].rows] == ["3", "3"]
+
+
 def test_the_answer_in_the_file_says_which_limit_was_not_applied(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "r", {})
     silent = {one.id: [ended(one, 1, tokens_per_s=1.0)] for one in (A, B)}

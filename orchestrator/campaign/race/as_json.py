@@ -2,13 +2,13 @@
 
     {"tool", "races": [{"name", "objective", "limits": {"memory_bytes", "loss"}, "is_over", "answer", "winner",
       "is_doubtful", "words", "experiments": [
-        {"id", "name", "runs", "is_due", "speed", "low", "high", "is_dropped", "is_over_limit", "became"}]}]}
+        {"id", "name", "runs", "runs_shown", "is_due", "speed", "low", "high", "is_dropped", "is_over_limit", "became"}]}]}
 
 `speed` is the estimated speed relative to the leader's, with the ends of its interval; null without a speed. With the objective
 `cost` or `energy`, it is the number of tokens for the same money or energy. A limit that is not set is null. `loss` is a share of
-the lowest loss. `answer`, `words` and `became` are what the terminal shows. `winner` is an id. The answer is null until the race is
-over, and the winner is null without one. A race is doubtful if more than half of its runs were in
-doubt, or if the winner or the next one has too few runs that count.
+the lowest loss. `answer`, `words`, `runs_shown` and `became` are what the terminal shows. `winner` is an id. The answer is null
+until the race is over, and the winner is null without one. A race is doubtful if more than half of its runs were in doubt, or if
+the winner or the next one has too few runs that count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place
-from orchestrator.campaign.race.view import in_order, in_words, interval, what_became
+from orchestrator.campaign.race.view import in_order, in_words, interval, runs, what_became
 from orchestrator.files.redaction import redact
 from orchestrator.measure.intervals.race import NoSpeed
 from orchestrator.measure.memory_logs import finite
@@ -92,6 +92,7 @@ def _experiment(place: Place, name: str, names: Names) -> dict[str, Any]:
         "id": name,
         "name": names.of(name),
         "runs": len(place.records[name]),
+        "runs_shown": runs(place, name),
         "is_due": name in place.state.due,
         "speed": speed,
         "low": low,

@@ -127,17 +127,17 @@ def _table(place: Place, names: Names) -> Table:
     for name in order[:_MOST_LINES]:
         share = relative(place, name)
         shown = "-" if share is None else f"{100 * share:.1f} %"
-        table.add_row(names.of(name), _runs(place, name), shown, what_became(place, name))
+        table.add_row(names.of(name), runs(place, name), shown, what_became(place, name))
     if len(order) > _MOST_LINES:
         table.add_row(f"and {len(order) - _MOST_LINES} more", "", "", "")
     return table
 
 
-def _runs(place: Place, name: str) -> str:
+def runs(place: Place, name: str) -> str:
     """Return the number of an experiment's runs, such as `3`, or `1 of 3` if only one of them has a speed that counts."""
     values = place.values.get(name, ())
-    runs, counting = len(place.records[name]), sum(isinstance(value, float) for value in values)
-    return str(runs) if counting == len(values) else f"{counting} of {runs}"
+    made, counting = len(place.records[name]), sum(isinstance(value, float) for value in values)
+    return str(made) if counting == len(values) else f"{counting} of {made}"
 
 
 def in_order(state: Race) -> list[str]:

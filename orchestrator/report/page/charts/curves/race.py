@@ -12,7 +12,6 @@ from math import ceil, floor
 from pathlib import Path
 from typing import Any
 
-from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact
 from orchestrator.measure.intervals import Interval
 from orchestrator.measure.metrics import Show
@@ -23,7 +22,7 @@ from orchestrator.report.page.charts.row_axis import ROWS, row_figure, texts
 from orchestrator.report.page.texts import for_plotly, one_line
 from orchestrator.results import folder
 
-_MOST_ROWS = 200
+_MOST_ROWS, _LONGEST_COUNT = 200, 20
 # The axis has room for the words to the right of the dots.
 _ROOM, _NARROW_ROOM = 0.75, 1.6
 # The number that is compared, for each objective of `tunebench tune`.
@@ -36,7 +35,7 @@ class _Row:
     """An experiment of a race. `speed` and its interval are relative to the leader's speed."""
 
     name: str
-    runs: int
+    runs: str
     speed: float | None
     interval: Interval | None
     state: str
@@ -44,7 +43,9 @@ class _Row:
 
     @property
     def words(self) -> str:
-        return f"{counted(self.runs, 'run')}, {self.became}" if self.runs else self.became
+        if self.runs in ("", "0"):
+            return self.became
+        return f"{self.runs} {'run' if self.runs == '1' else 'runs'}, {self.became}"
 
 
 def races(roots: Iterable[Path]) -> Chart:
@@ -63,7 +64,8 @@ def races(roots: Iterable[Path]) -> Chart:
                 views += [_view(at, drawn, summary, compared)] if drawn else []
     reading = (
         "Each row is an experiment of a race (`tunebench tune`): its estimated speed relative to the leader's, and an interval of "
-        "two standard errors. Grey experiments were dropped: they got no more runs, for the reason next to them. "
+        "two standard errors. Grey experiments were dropped: they got no more runs, for the reason next to them; "
+        "the share that they have at most is the end of three standard errors. "
         "If the race had limits, the sentence about it says them; the rest of this page does not know them."
     )
     return Chart(id="race", title="The race", reading=reading, facets=("Race", "Rows"), views=tuple(views))
@@ -72,11 +74,11 @@ def races(roots: Iterable[Path]) -> Chart:
 def _rows(race: Mapping[str, Any]) -> Iterator[_Row]:
     for one in filter(_is_object, _list(race.get("experiments"))):
         speed, low, high = (_number(one.get(name)) for name in ("speed", "low", "high"))
+        runs = one.get("runs_shown")  # a file of an older version has only `runs`
         has_interval = low is not None and high is not None and low < high
-        runs = one.get("runs")
         yield _Row(
             name=_words(one.get("name")) or "-",
-            runs=runs if isinstance(runs, int) else 0,
+            runs=_words(runs if isinstance(runs, str) else str(one.get("runs") or ""))[:_LONGEST_COUNT],
             speed=speed,
             interval=Interval(low=low, high=high) if has_interval and low is not None and high is not None else None,
             state=_state(one),
@@ -118,8 +120,7 @@ def _view(at: tuple[str, str], rows: Sequence[_Row], summary: str, compared: str
     )
     figure["layout"]["yaxis"]["showgrid"] = True
     table = [
-        (one_line(row.name), str(row.runs), "-" if row.speed is None else f"{row.speed:.1%}", row.became)
-        for row in rows
+        (one_line(row.name), row.runs, "-" if row.speed is None else f"{row.speed:.1%}", row.became) for row in rows
     ]
     columns = ("experiment", "runs", "of the leader", "what became of it")
     return View(at=at, figure=figure, summary=summary, columns=columns, rows=tuple(table))
