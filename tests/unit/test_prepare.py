@@ -253,6 +253,7 @@ def test_labels_are_whole_numbers_or_ignored(labels: Any, shown: str) -> None:
     ("fields", "sentence"),
     [
         ({"source": "./no-such.jsonl"}, "error: there is no file or folder './no-such.jsonl'; give a JSON"),
+        ({"source": "no-such/data"}, "'no-such/data' could not be loaded; builtin:stdlib-docs needs no download ("),
         ({"source": "builtin:nothing"}, "use builtin:stdlib-docs or builtin:synthetic."),
         (
             {"source": "builtin:synthetic", "samples": 10**12},
@@ -261,7 +262,10 @@ def test_labels_are_whole_numbers_or_ignored(labels: Any, shown: str) -> None:
         ({"source": "builtin:stdlib-docs", "colour": 1}, "unexpected keyword argument 'colour'"),
     ],
 )
-def test_a_users_mistake_is_the_last_line(fields: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+def test_a_users_mistake_is_the_last_line(
+    fields: dict[str, Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     code, last = end(start(tmp_path, **fields))
     assert (code, last.startswith("error: ")) == (1, True)
     assert sentence in last

@@ -168,11 +168,15 @@ def through_datasets(name: str, loader: str, split: Optional[str], **options: An
             "install it in the training environment, or use a JSON file or builtin: data."
         ) from error
     try:
-        of_hub = {"split": split} if split and loader == "load_dataset" else {}
-        rows = getattr(datasets, loader)(name, **of_hub, **options)
+        choice = {"split": split} if split and loader == "load_dataset" else {}
+        rows = getattr(datasets, loader)(name, **choice, **options)
     except Exception as error:
         text = " ".join(str(error).split())[:2000]  # its reader masks secrets before it shortens the text
-        raise PreparationError(f"the data set {name!r} could not be loaded ({type(error).__name__}): {text}") from error
+        is_of_hub = loader == "load_dataset" and not options
+        cure = "; builtin:stdlib-docs needs no download" if is_of_hub else ""
+        raise PreparationError(
+            f"the data set {name!r} could not be loaded{cure} ({type(error).__name__}): {text}"
+        ) from error
     if loader == "load_from_disk":
         rows = saved_split(rows, split, name)
     return [dict(row) for row in rows.with_format(None)]
