@@ -66,7 +66,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
         series = _Series(ranks={}, together=(), lines={})
     numbers = rank_files.numbers(ordered, world_size=world_size) | _reported(series.together, first)
     numbers["recompiled_steps"] = recompilations.count(series.together)
-    notes = [*rank_files.warnings(ordered, numbers)]
+    notes = [*rank_files.warnings(ordered, numbers), *contradictions.fewer_steps(series.lines)]
     missing, impossible = list[Measurement](), None
     if isinstance(state, steady_state.Steady):
         speed = _speed(series.together, state, world_size) | _warm_up(series.together, state, first)

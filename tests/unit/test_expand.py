@@ -637,6 +637,7 @@ def test_the_script_of_a_command_must_exist(tmp_path: Path) -> None:
     for words, launcher in (
         ("'{scenario_dir}/trian.py'", "accelerate"),
         ("'{python}', '{scenario_dir}/trian.py'", "none"),
+        ("python3, -u, -OO, '{scenario_dir}/trian.py'", "none"),
     ):
         said = found(words, launcher) or ""
         assert "there is no script '{scenario_dir}/trian.py' in" in said and "did you mean 'train.py'?" in said, said

@@ -169,6 +169,25 @@ def test_the_rates_of_ranks_add_up_over_the_steps_that_both_have(tmp_path: Path)
     assert [row["tokens_per_s"] for row in reading.ranks] == pytest.approx([10_000] * 2)
 
 
+@pytest.mark.parametrize(("later_s", "is_wrong"), [(3.9, False), (4.5, True), (-4.5, True)])
+def test_ranks_that_trained_one_after_the_other_have_no_common_speed(
+    later_s: float, is_wrong: bool, tmp_path: Path
+) -> None:
+    """In a loop of a shell without `&`, two processes had the sum of their speeds: 100.1 % of ideal scaling."""
+    moments = [BEGAN + later_s + 0.1 * number for number in range(1, 41)]
+    found = two_ranks(tmp_path, [0.1] * 40, [0.1] * 40, t=moments).contradiction
+    late, early = (1, 0) if later_s > 0 else (0, 1)
+    said = f"rank {late} began its first step 0.5 s after rank {early} had ended its last one"
+    assert found == (said if is_wrong else None)
+
+
+@pytest.mark.parametrize(("steps", "is_said"), [(20, True), (38, False)])
+def test_a_rank_that_stopped_early_is_said(steps: int, is_said: bool, tmp_path: Path) -> None:
+    reading = two_ranks(tmp_path, [0.1] * 40, [0.1] * steps)
+    said = f"rank 1 made only {steps} steps, and another rank 40; only steps of all ranks count"
+    assert (said in [caveat.detail for caveat in reading.warnings]) == is_said
+
+
 @pytest.mark.parametrize("moment", [1e308, 1e18, 2.0**34, 0.0, -1.0])
 def test_a_moment_that_cannot_be_makes_no_run_faster(moment: float, tmp_path: Path) -> None:
     moments = [BEGAN + 0.1 * number for number in range(1, 41)]

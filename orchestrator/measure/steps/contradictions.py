@@ -5,6 +5,7 @@ A program may write its step file itself, and a defect may write a step twice. T
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any
@@ -36,7 +37,27 @@ def contradiction(
     """
     by_rank = {worker.get("rank") or 0: worker for worker in workers}
     found = (why for rank, steps in ranks.items() for why in _of_rank(rank, steps, by_rank.get(rank, {}), wall_s))
-    return next(chain(found, _of_groups(ranks, ranks_per_batch)), None)
+    hosts = {rank: by_rank.get(rank, {}).get("host") for rank in ranks}
+    return next(chain(found, _of_groups(ranks, ranks_per_batch), _not_at_once(ranks, hosts)), None)
+
+
+def fewer_steps(ranks: Mapping[int, Sequence[Step]]) -> Iterator[str]:
+    """Yield a sentence about each rank that made clearly fewer steps than another one. Only the steps of all ranks are measured."""
+    most = max(map(len, ranks.values()), default=0)
+    for rank, steps in ranks.items():
+        if len(steps) < most * (1 - _ROUGH[1]) - 2:
+            yield f"rank {rank} made only {len(steps):,} steps, and another rank {most:,}; only steps of all ranks count"
+
+
+def _not_at_once(ranks: Mapping[int, Sequence[Step]], hosts: Mapping[int, object]) -> Iterator[str]:
+    """Compare the times of ranks on the same host, which share a clock. One after the other, they have no common speed."""
+    for host in {*hosts.values()}:
+        known = [(rank, steps[0], steps[-1]) for rank, steps in ranks.items() if steps and hosts[rank] == host]
+        begins = [(at - first.seconds, rank) for rank, first, _ in known if (at := first.ended_at) is not None]
+        ends = [(at, rank) for rank, _, last in known if (at := last.ended_at) is not None]
+        (began, late), (ended, early) = max(begins, default=(0.0, 0)), min(ends, default=(math.inf, 0))
+        if began > ended:
+            yield f"rank {late} began its first step {began - ended:,.3g} s after rank {early} had ended its last one"
 
 
 def _of_groups(ranks: Mapping[int, Sequence[Step]], ranks_per_batch: int) -> Iterator[str]:

@@ -28,8 +28,10 @@ from orchestrator.trainers.units import fitting_units, unit_of, wrong_unit
 TOKENS = "tokens_per_s"
 # Names are nearly alike from this share of common letters on, as in difflib.
 _NEAR = 0.9
-# The words before a script. `{python}` is the interpreter that trains.
+# Words in the names of metrics that may be tokens per second.
 _SPEED = re.compile(r"speed|throughput|tok|tps", re.IGNORECASE)
+# The words before a script. `{python}` is the interpreter that trains. An option without a value may follow.
+_PLAIN_OPTION = re.compile(r"-[bBdEIOPqsSuvx]+")
 _INTERPRETER = re.compile(r"\{python\}|(.*/)?(python[\d.]*|bash|sh)")
 _IN_FOLDER = re.compile(r"\{scenario_dir\}/(?P<path>[^{}]+)")
 
@@ -69,7 +71,8 @@ def _missing_script(command: Sequence[str], launcher: str, folder: Path) -> Foun
     Other words may name files that the command writes.
     """
     is_interpreter = launcher == "none" and _INTERPRETER.fullmatch(command[0]) is not None
-    script = next(enumerate(command[is_interpreter:], is_interpreter), None)
+    words = enumerate(command[is_interpreter:], is_interpreter)
+    script = next((one for one in words if not (is_interpreter and _PLAIN_OPTION.fullmatch(one[1]))), None)
     match = _IN_FOLDER.fullmatch(script[1]) if script else None
     if script is None or match is None:
         return
