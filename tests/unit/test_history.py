@@ -137,6 +137,20 @@ def test_a_guard_that_moves_is_neither_better_nor_worse(tmp_path: Path) -> None:
     assert step.kind is Kind.CHANGED
 
 
+def test_a_speed_that_moved_with_its_padding_is_neither_better_nor_worse(tmp_path: Path) -> None:
+    """A newer collator: 20 % more tokens per second, of which 40 % were padding. It was an improvement."""
+    places = [
+        stored(
+            tmp_path / f"n{night}", (BASELINE, measured(BASELINE, night, [speed] * 3, real_tokens_per_s=speed * share))
+        )
+        for night, (speed, share) in enumerate([*[(1000.0, 0.9)] * 4, *[(1200.0, 0.6)] * 4])
+    ]
+    series = of(history(*places), "baseline", "tokens_per_s")
+    (step,) = series.steps
+    assert (step.at, step.kind) == (4, Kind.CHANGED)
+    assert [(one.name, one.base, one.new) for one in series.points[4].changes] == [("padding", "10.0%", "40.0%")]
+
+
 def test_losses_of_runs_that_ended_early_at_different_steps_are_not_followed(tmp_path: Path) -> None:
     for day in range(8):
         early = {"stopped_early": "within"} if day % 2 else {}

@@ -176,14 +176,12 @@ def test_a_speed_that_counts_padding_is_judged_only_if_the_padding_is_the_same(
     assert row.why == (why if is_other else "")
 
 
-def test_padding_of_another_version_is_no_speed_and_without_any_change_other_rows_are_no_padding() -> None:
-    """A newer collator padded to the longest row that is allowed: 20 % more tokens per second, 22 % fewer without padding."""
-    sides = [entry("a", {SPEED: NOISY, REAL: times(factor)}) for factor in (0.9, 0.58)]
+@pytest.mark.parametrize(("share", "is_other"), [(0.89, False), (0.58, True)])
+def test_padding_that_no_argument_explains_is_no_speed(share: float, is_other: bool) -> None:
+    """A newer collator padded to the longest row that is allowed. Files such as benchmarks.csv do not know its version."""
+    sides = [entry("a", {SPEED: NOISY, REAL: times(factor)}) for factor in (0.9, share)]
     (row,) = compared(paired(*sides)).rows
-    assert (row.metric, row.verdict) == (SPEED, Verdict.SAME)
-    changed = (Difference(name="transformers", base="5.1", new="5.2"),)
-    (row,) = compared(replace(paired(*sides), environment=changed)).rows
-    assert (row.metric, row.verdict) == (REAL, Verdict.REGRESSED)
+    assert (row.metric, row.verdict) == ((REAL, Verdict.REGRESSED) if is_other else (SPEED, Verdict.SAME))
 
 
 @pytest.mark.parametrize("option", ["min_effect", "threshold", "rule_out"])

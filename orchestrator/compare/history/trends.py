@@ -20,6 +20,7 @@ from orchestrator.compare.history.history import Campaign, History, Point, Serie
 from orchestrator.compare.judging import LOSS, ended_at_different_steps
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, better_direction
 from orchestrator.compare.sides import environment
+from orchestrator.compare.sides.incomparable import measured_padding, real_share
 from orchestrator.compare.sides.pairing import pair
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
@@ -136,8 +137,16 @@ def _tracks(sides: Sequence[Side], by: Sequence[str]) -> list[_Track]:
                 track = _Track(label=match.label)
                 tracks.append(track)
             track.label = match.label
-            track.seen.append((number, match.new, (*match.environment, *match.arguments)))
+            changes = (*match.environment, *match.arguments, *_other_padding(track.entries, match.new))
+            track.seen.append((number, match.new, changes))
     return tracks
+
+
+def _other_padding(earlier: Sequence[Entry], new: Entry) -> Iterator[Difference]:
+    """Yield the change of the measured share of padding since the last campaign that knows it."""
+    known = (share for entry in reversed(earlier) if (share := real_share(entry)) is not None)
+    if found := measured_padding(next(known, None), real_share(new)):
+        yield found
 
 
 def _make_labels_unique(tracks: Sequence[_Track]) -> None:

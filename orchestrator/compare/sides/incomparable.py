@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from orchestrator.compare.comparison import Entry, Pair, Verdict
+from orchestrator.compare.comparison import Difference, Entry, Pair, Verdict
 from orchestrator.compare.rules import REAL_TOKENS, TOKENS
 from orchestrator.compare.sides.environment import OF_DATA
 from orchestrator.compare.sides.keys import EFFECTIVE
@@ -132,7 +132,8 @@ def _wrong_side(pair: Pair) -> str:
 
 def other_padding_is_known(pair: Pair) -> bool:
     """Return whether the padding that tokens per second count has changed, and the speed without padding is known."""
-    return None not in _real_shares(pair) and bool(_other_padding(pair, TOKENS))
+    is_known = None not in (real_share(pair.base), real_share(pair.new))
+    return is_known and bool(_other_padding(pair, TOKENS))
 
 
 def _changed(pair: Pair) -> list[str]:
@@ -144,7 +145,7 @@ def _other_padding(pair: Pair, name: str) -> str:
 
     If the padding is unknown, only arguments count that change it for most data.
     """
-    base, new = _real_shares(pair)
+    base, new = map(real_share, (pair.base, pair.new))
     if base is None or new is None:
         return _by(other_padding(name, _changed(pair)))
     if not counts_padding(name) or abs(new - base) <= _PADDING:
@@ -152,26 +153,27 @@ def _other_padding(pair: Pair, name: str) -> str:
     data = (one.name for one in pair.environment if one.name in OF_DATA)
     if cause := other_padding(name, _changed(pair), perhaps=True) or next(data, None):
         return _by(cause)
-    is_other = abs(new - base) > _UNEXPLAINED_PADDING and (pair.arguments or pair.environment)
-    return f"it counts padding, which was {1 - base:.1%} and is {1 - new:.1%} of the tokens" if is_other else ""
+    measured = measured_padding(base, new)
+    return f"it counts padding, which was {measured.base} and is {measured.new} of the tokens" if measured else ""
 
 
 def _by(cause: str | None) -> str:
     return f"{cause} differs, which changes the padding that it counts" if cause else ""
 
 
-def _real_shares(pair: Pair) -> list[float | None]:
-    """Return the mean share of tokens that are not padding on each side. It is None unless all runs with a speed know it."""
-    sides = [
-        [run.numbers for run in entry.runs if run.numbers.get(TOKENS, 0.0) > 0] if entry else []
-        for entry in (pair.base, pair.new)
-    ]
-    return [
-        fmean(numbers[REAL_TOKENS] / numbers[TOKENS] for numbers in side)
-        if side and all(REAL_TOKENS in numbers for numbers in side)
-        else None
-        for side in sides
-    ]
+def measured_padding(before: float | None, after: float | None) -> Difference | None:
+    """Return the difference of two measured shares of padding if it is more than other rows make. The shares are of real tokens."""
+    if before is None or after is None or abs(after - before) <= _UNEXPLAINED_PADDING:
+        return None
+    return Difference(name="padding", base=f"{1 - before:.1%}", new=f"{1 - after:.1%}")
+
+
+def real_share(entry: Entry | None) -> float | None:
+    """Return the mean share of tokens that are not padding. It is None unless all runs with a speed know it."""
+    runs = [run.numbers for run in entry.runs if run.numbers.get(TOKENS, 0.0) > 0] if entry else []
+    if not runs or any(REAL_TOKENS not in numbers for numbers in runs):
+        return None
+    return fmean(numbers[REAL_TOKENS] / numbers[TOKENS] for numbers in runs)
 
 
 def _other_weights(pair: Pair) -> str:
