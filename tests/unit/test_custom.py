@@ -236,8 +236,12 @@ def test_a_name_like_that_of_a_column_over_repeats_is_allowed(name: str) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["tokens_per_s_low", "real_tokens_per_s_high", "tokens_per_s_runs", "round_time_spread"]
+    "name",
+    [
+        *("tokens_per_s_low", "real_tokens_per_s_high", "tokens_per_s_runs", "round_time_spread"),
+        *("runs", "status", "id", "num_gpus", "provenance_torch"),
+    ],
 )
-def test_the_name_of_a_column_over_repeats_is_refused(name: str) -> None:
+def test_the_name_of_a_column_of_tunebench_itself_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"Tunebench makes the column {name} itself"):
         not_ours({name: {}})

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from orchestrator.measure.metrics import OURS
+from orchestrator.measure.metrics import FACTS, OURS
 from orchestrator.plan.config.argument_text import as_yaml
 from orchestrator.trainers.external.custom import leads_outside
 
@@ -59,7 +59,7 @@ def not_ours(value: dict[str, Any]) -> dict[str, Any]:
     for name in value:
         if not name.strip():
             raise ValueError("the name of a metric is empty; write one")
-        if name in OURS:
+        if name in OURS or name in FACTS or name.startswith("provenance_"):
             raise ValueError(f"Tunebench makes the column {name} itself; choose another name for this metric")
     return value
 
