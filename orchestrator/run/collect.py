@@ -221,9 +221,12 @@ def _to_target(experiment: Experiment, run_dir: Path, workers: Sequence[Mapping[
 def _without_doubles(own: Sequence[Measurement], read: Sequence[Measurement], *, steps_win: bool) -> list[Measurement]:
     """Return the trainer's own numbers and the numbers from the steps. If a number is in both, the trainer's number counts.
 
-    With `steps_win`, that of the steps counts: other numbers follow from it, such as the speed per GPU.
+    With `steps_win`, that of the steps counts, also if it is missing because the run has no steady state: other numbers follow from
+    it, such as the speed per GPU, and all runs of an experiment must have their numbers from the same place.
     """
     known = {number.name for number in read if number.value is not None}
+    if steps_win:
+        known |= {number.name for number in read if "tokens_processed" in known or "tokens" not in number.name}
     kept = [number for number in own if number.name not in known or not (number.value is None or steps_win)]
     taken = {number.name for number in kept}
     return [*kept, *(number for number in read if number.name not in taken)]

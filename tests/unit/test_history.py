@@ -151,6 +151,18 @@ def test_a_speed_that_moved_with_its_padding_is_neither_better_nor_worse(tmp_pat
     assert [(one.name, one.base, one.new) for one in series.points[4].changes] == [("padding", "10.0%", "40.0%")]
 
 
+def test_the_time_of_a_wrong_result_is_not_followed(tmp_path: Path) -> None:
+    """A function that returned zeros made the call ten times as fast: it was an improvement."""
+    places = []
+    for night, (time_s, error) in enumerate([*[(1e-3, 1e-7)] * 4, *[(1e-4, 1.0)] * 4]):
+        numbers = ended(BASELINE, 1, call_time_s=time_s, relative_error=error).measurements
+        records = [replace(one, measurements=numbers) for one in measured(BASELINE, night, [1.0])]
+        places.append(stored(tmp_path / f"n{night}", (BASELINE, records)))
+    found = history(*places)
+    assert len(of(found, "baseline", "call_time_s").points) == 4
+    assert "times of an operator's runs with a wrong result are not followed (1 experiment)" in found.warnings
+
+
 def test_losses_of_runs_that_ended_early_at_different_steps_are_not_followed(tmp_path: Path) -> None:
     for day in range(8):
         early = {"stopped_early": "within"} if day % 2 else {}

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from orchestrator.compare.comparison import Difference, Entry, Side
+from orchestrator.compare.comparison import Difference, Entry, Run, Side
 from orchestrator.compare.history import findings, fleet, repeats
 from orchestrator.compare.history.campaigns import Read
 from orchestrator.compare.history.findings import ERROR_RATE, Course
@@ -20,11 +20,12 @@ from orchestrator.compare.history.history import Campaign, History, Point, Serie
 from orchestrator.compare.judging import LOSS, ended_at_different_steps
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, better_direction
 from orchestrator.compare.sides import environment
-from orchestrator.compare.sides.incomparable import measured_padding, real_share
+from orchestrator.compare.sides.incomparable import has_wrong_result, measured_padding, real_share
 from orchestrator.compare.sides.pairing import pair
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import Direction
+from orchestrator.results.table.baseline.other_work import is_time_of_call
 
 _ID_DIGITS = 12
 
@@ -70,6 +71,7 @@ def history(
     _make_labels_unique(tracks)
     metrics = _metrics([entry for track in tracks for entry in track.entries], rules)
     shortened = sum(_leave_out_losses(track) for track in tracks) if LOSS in metrics else 0
+    wrong = sum(map(_leave_out_wrong_calls, tracks))
     courses = [course for track in tracks for course in _of_track(track, read, rules=rules, metrics=metrics)]
     fleets = list(fleet.courses(courses, read))
     chance = findings.chance_per_series([*courses, *fleets], error_rate=error_rate)
@@ -79,7 +81,7 @@ def history(
         fleet=tuple(fleet.search(one, courses, chance=chance) for one in fleets),
         error_rate=error_rate,
         expected_false_steps=findings.expected_false_steps([*courses, *fleets], chance=chance),
-        warnings=(*warnings, *_left_out(shortened, courses)),
+        warnings=(*warnings, *_left_out(shortened, wrong, courses)),
     )
 
 
@@ -92,8 +94,10 @@ def _campaign(one: Read) -> Campaign:
     )
 
 
-def _left_out(shortened: int, courses: Sequence[Course]) -> Iterator[str]:
-    """Yield sentences about losses and first runs that are left out."""
+def _left_out(shortened: int, wrong: int, courses: Sequence[Course]) -> Iterator[str]:
+    """Yield sentences about losses, times and first runs that are left out."""
+    if wrong:
+        yield f"times of an operator's runs with a wrong result are not followed ({counted(wrong, 'experiment')})"
     if shortened:
         yield f"losses of runs that ended early at different steps are not followed ({shortened} experiment(s))"
     cold = [f"{course.series.label} ({course.series.metric})" for course in courses if course.series.without_first]
@@ -117,10 +121,23 @@ def _leave_out_losses(track: _Track) -> bool:
 
 
 def _without_early_losses(entry: Entry) -> Entry:
-    kept = [
-        {name: value for name, value in run.numbers.items() if name != LOSS or not run.ended_early}
-        for run in entry.runs
-    ]
+    return _without(entry, lambda run, name: name == LOSS and run.ended_early)
+
+
+def _leave_out_wrong_calls(track: _Track) -> bool:
+    """Remove the times of an operator's calls with a wrong result, which say nothing. Return whether there were any."""
+    if not any(has_wrong_result(run.numbers) for entry in track.entries for run in entry.runs):
+        return False
+    track.seen = [(number, _without_wrong_calls(entry), changes) for number, entry, changes in track.seen]
+    return True
+
+
+def _without_wrong_calls(entry: Entry) -> Entry:
+    return _without(entry, lambda run, name: is_time_of_call(name) and has_wrong_result(run.numbers))
+
+
+def _without(entry: Entry, is_left_out: Callable[[Run, str], bool]) -> Entry:
+    kept = [{name: value for name, value in run.numbers.items() if not is_left_out(run, name)} for run in entry.runs]
     return replace(entry, runs=tuple(replace(run, numbers=few) for run, few in zip(entry.runs, kept, strict=True)))
 
 

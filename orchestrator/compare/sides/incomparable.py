@@ -6,6 +6,7 @@ different things if an argument that differs changes the work or the padding, or
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import fmean
 
 from orchestrator.compare.comparison import Difference, Entry, Pair, Verdict
@@ -122,12 +123,13 @@ def unlike(pair: Pair, name: str) -> str:
 
 def _wrong_side(pair: Pair) -> str:
     sides = (("base", pair.base), ("the new side", pair.new))
-    is_wrong = [
-        side
-        for side, entry in sides
-        if entry and any(run.numbers.get(ERROR, 0.0) >= WRONG_RESULT for run in entry.runs)
-    ]
-    return " and ".join(is_wrong)
+    wrong = [side for side, entry in sides if entry and any(has_wrong_result(run.numbers) for run in entry.runs)]
+    return " and ".join(wrong)
+
+
+def has_wrong_result(numbers: Mapping[str, float]) -> bool:
+    """Return whether these numbers are those of an operator whose result is wrong."""
+    return numbers.get(ERROR, 0.0) >= WRONG_RESULT
 
 
 def other_padding_is_known(pair: Pair) -> bool:

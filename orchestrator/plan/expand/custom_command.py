@@ -32,7 +32,8 @@ _NEAR = 0.9
 _SPEED = re.compile(r"speed|throughput|tok|tps", re.IGNORECASE)
 # The words before a script. `{python}` is the interpreter that trains. An option without a value may follow.
 _PLAIN_OPTION = re.compile(r"-[bBdEIOPqsSuvx]+")
-_INTERPRETER = re.compile(r"\{python\}|(.*/)?(python[\d.]*|bash|sh)")
+_PYTHON = re.compile(r"\{python\}|(.*/)?python[\d.]*")
+_INTERPRETER = re.compile(rf"{_PYTHON.pattern}|(.*/)?(bash|sh)")
 _IN_FOLDER = re.compile(r"\{scenario_dir\}/(?P<path>[^{}]+)")
 
 
@@ -54,6 +55,12 @@ def mistakes(scenario: Scenario, given: Collection[str], *, withheld: Mapping[st
                 cure = f", since trainer custom gets none of defaults.yaml; write {name} under 'arguments:'"
             message = f"the command uses {{{name}}}, but there is no argument {name}{cure}"
             yield ("custom", "command", index), message
+    first = scenario.custom.command[0]
+    if scenario.custom.launcher == "accelerate" and _PYTHON.fullmatch(first):
+        message = (
+            f"accelerate starts Python itself, and {first!r} would be its script; remove it, or write 'launcher: none'"
+        )
+        yield ("custom", "command", 0), message
     yield from _missing_script(scenario.custom.command, scenario.custom.launcher, folder)
     for name, source in scenario.custom.metrics.items():
         path = ("custom", "metrics", name)
