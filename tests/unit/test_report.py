@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import SelectionError
-from orchestrator.records import Device, Framework, Reason
+from orchestrator.records import Caveat, CaveatKind, Device, Framework, Reason
 from orchestrator.report import tables
 from orchestrator.report.experiment import experiment_view
 from orchestrator.report.tables import as_csv, terminal
@@ -222,6 +222,19 @@ def test_work_on_cpus_without_tokens_has_its_own_speed_and_memory(gpu_memory: di
         assert "samples/s" in table and "12.5" in table
         assert ("host mem" in table and "3.00 GiB" in table) is not bool(gpu_memory)
     assert "host mem" not in tables.benchmarks(found, form="markdown", drop=["host_*"])
+
+
+BUSY = Caveat(kind=CaveatKind.BUSY_HOST, detail="a process's threads waited for a core in 54% of the time")
+
+
+def test_a_speed_in_doubt_is_marked_in_the_terminal_and_in_markdown() -> None:
+    """Markdown had the same speeds without a mark."""
+    clear = Made(framework="plain", runs=[{"tokens_per_s": 2000.0}])
+    doubted = Made(framework="fused", runs=[{"tokens_per_s": 2496.0}], warnings=(BUSY,))
+    table = made_table(clear, doubted)
+    markdown = (tables.benchmarks(table, form="markdown", keep=keep) for keep in ((), ("*",)))
+    for text in (terminal.text(table, width=120), *markdown):
+        assert text.count("2,496 ?") == text.count("2,496") > 0 and "2,000" in text and "2,000 ?" not in text, text
 
 
 def test_no_experiments_is_no_crash(tmp_path: Path) -> None:

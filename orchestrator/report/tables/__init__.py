@@ -12,7 +12,7 @@ from orchestrator.errors import SelectionError
 from orchestrator.records import Device
 from orchestrator.report.highlights import Highlight
 from orchestrator.report.tables import as_csv, as_json, as_markdown, as_parquet
-from orchestrator.report.tables.columns import for_markdown
+from orchestrator.report.tables.columns import for_markdown, marks
 from orchestrator.results.table.column_choice import choose, column, matches, varying
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def benchmarks(
         return as_json.text(split, table.warnings, highlights=highlights)
     if form == "markdown":
         split, first = for_markdown(table.experiments, keep=requested, drop=unwanted)
-        return as_markdown.text(split, table.warnings, highlights=highlights, kept=first, always=requested)
+        return as_markdown.text(
+            split, table.warnings, highlights=highlights, kept=first, always=requested, marks=marks(table)
+        )
     raise SelectionError(f"{form!r} is not a format of a report; choose {', '.join(FORMATS)}")
 
 

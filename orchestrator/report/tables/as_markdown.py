@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.files.markdown import escaped, folded, sentence, table
 from orchestrator.files.printable_text import counted
-from orchestrator.measure.metrics import FACTS, METRICS, Show, metric, show
+from orchestrator.measure.metrics import DASH, FACTS, METRICS, Show, metric, show
 from orchestrator.records import Device
 from orchestrator.report.highlights import Highlight, HighlightKind
-from orchestrator.report.tables.columns import facts_and
+from orchestrator.report.tables.columns import Marks, facts_and
 from orchestrator.results.table.baseline import STEP_TIME, WHOLE_SPEEDS
 from orchestrator.results.table.column_choice import Split, cells, for_people, has_values, matches
 from orchestrator.results.table.rows import PREFIX, Value
@@ -49,11 +49,12 @@ def text(
     highlights: Sequence[Highlight] = (),
     kept: Sequence[str] = (),
     always: Sequence[str] = (),
+    marks: Marks | None = None,
 ) -> str:
     """Return how many experiments there are, the findings, the shared values, the table, and the warnings.
 
     The table has the columns that distinguish the experiments, the first of the `kept` metrics, and the columns that `always`
-    names. If there are more, a folded table has all facts and all `kept` metrics.
+    names. If there are more, a folded table has all facts and all `kept` metrics. `marks` says which values are in doubt.
     """
     parts = [f"### {escaped(heading(split.shown))}"] if "status" in split.shown else []
     parts += [findings(highlights)] if highlights else []
@@ -63,9 +64,9 @@ def text(
     names = for_people(str(name) for name in split.shown.columns)
     chosen = facts_and((*kept, *always), names)
     first = _first(split.shown, chosen, kept=kept, always=always)
-    parts.append(grid(split.shown, first) if len(split.shown) else "No experiments.")
+    parts.append(grid(split.shown, first, marks=marks) if len(split.shown) else "No experiments.")
     if len(split.shown) and len(first) < len(without_ends(chosen)):
-        parts.append(folded(f"All {len(without_ends(chosen))} columns", grid(split.shown, chosen)))
+        parts.append(folded(f"All {len(without_ends(chosen))} columns", grid(split.shown, chosen, marks=marks)))
     left_out = [name for name in names if name not in chosen]
     if left_out:
         parts.append(f"Also in benchmarks.csv: {escaped(', '.join(left_out))}.")
@@ -113,15 +114,25 @@ def without_ends(names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in _SPEEDUP[1:] or _SPEEDUP[0] not in names]
 
 
-def words(frame: pd.DataFrame, name: str, *, named: str | None = None) -> list[str]:
-    """Return a column as people read it. A speed-up has its interval, and a mark if it is in doubt: `1.21× (1.17 to 1.25) ?`."""
+def words(frame: pd.DataFrame, name: str, *, named: str | None = None, marks: Marks | None = None) -> list[str]:
+    """Return a column as people read it. A value in doubt has a mark: `1,104 ?`.
+
+    A speed-up has its interval: `1.21× (1.17 to 1.25) ?`.
+    """
     ratios = [show(named or name, value) for value in cells(frame[name])]
     if name != _SPEEDUP[0]:
-        return ratios
+        return _marked(ratios, (marks or {}).get(name))
     if set(_SPEEDUP) <= {*map(str, frame.columns)}:  # single runs have no interval
         ratios = [with_interval(*row) for row in zip(*(cells(frame[one]) for one in _SPEEDUP), strict=True)]
     doubts = cells(frame["doubt"]) if "doubt" in frame else [None] * len(ratios)
-    return [f"{ratio} ?" if doubt else ratio for ratio, doubt in zip(ratios, doubts, strict=True)]
+    return _marked(ratios, [bool(doubt) for doubt in doubts])
+
+
+def _marked(texts: Sequence[str], marks: Sequence[bool] | None) -> list[str]:
+    """Return the texts, each with a mark if `marks` says so. A missing value has none."""
+    if marks is None:
+        return [*texts]
+    return [f"{text} ?" if mark and text != DASH else text for text, mark in zip(texts, marks, strict=False)]
 
 
 def with_interval(ratio: Value, low: Value, high: Value) -> str:
@@ -179,13 +190,19 @@ def headings(names: Sequence[str]) -> list[str]:
     return [label if labels.count(label) == 1 else name for label, name in zip(labels, names, strict=True)]
 
 
-def grid(frame: pd.DataFrame, names: Sequence[str] | None = None, *, named: Mapping[str, str] | None = None) -> str:
+def grid(
+    frame: pd.DataFrame,
+    names: Sequence[str] | None = None,
+    *,
+    named: Mapping[str, str] | None = None,
+    marks: Marks | None = None,
+) -> str:
     """Return columns of a frame as a table. `named` maps a column to the metric or fact that formats it, if the names differ."""
     named = named or {}
     names = without_ends([str(name) for name in frame.columns] if names is None else names)
     titles = headings(names)
     right = [title for title, name in zip(titles, names, strict=True) if is_number(frame, name, named=named)]
-    columns = [words(frame, name, named=named.get(name)) for name in names]
+    columns = [words(frame, name, named=named.get(name), marks=marks) for name in names]
     return table(titles, zip(*columns, strict=True), right=right)
 
 

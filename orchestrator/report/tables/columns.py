@@ -6,11 +6,13 @@ terminal leaves out further columns, which do not fit. `results.table.column_cho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.measure.metrics import METRICS
 from orchestrator.report.highlights.gains import PADDING
+from orchestrator.report.highlights.highlight import known_of
+from orchestrator.report.highlights.scaling import doubtful_scalings
 from orchestrator.results.table.baseline import COMPARED_WITH
 from orchestrator.results.table.column_choice import (
     DETAILS,
@@ -27,11 +29,17 @@ from orchestrator.results.table.column_choice import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from orchestrator.results.table.load import ResultsTable
+
+# For each column whose values may be in doubt, whether the value of each row is.
+Marks = Mapping[str, Sequence[bool]]
+
 # These columns come before the other metrics if rows are padded, since speeds that count padding as work cannot be compared.
 PADDED = ("real_tokens_per_s",)
 OUTCOME = ("status", "runs_ok", "runs", "failure_kind", "failure_cause", "failure_hint")
 # The notebook has these columns even if all rows agree: the run of a row, the number of its runs, and the key of the row.
 _OF_THE_ROW, _KEY = ("repeat", "attempt", "runs_ok", "runs"), "id"
+_SPEED, _SCALING = "tokens_per_s", "scaling_efficiency"
 
 
 def for_markdown(
@@ -80,3 +88,15 @@ def short(frame: pd.DataFrame, *, keep: Sequence[str] = ()) -> list[str]:
     names = facts_and(wanted, map(str, split.shown.columns))
     shown = [name for name in names if name in keep or has_values(frame, name)]
     return [*in_order(frame, shown), _KEY]
+
+
+def marks(table: ResultsTable) -> Marks:
+    """Return which values are in doubt, so that they must not be compared. A reader sees a mark after them.
+
+    A scaling is in doubt if the speed of its row or of the smallest count is.
+    """
+    known = known_of(table)
+    doubted = [known.in_doubt(row) for row in range(len(table.experiments))]
+    of_scaling = doubtful_scalings(known) if _SCALING in table.experiments else ()
+    scaled = [is_doubted or row in of_scaling for row, is_doubted in enumerate(doubted)]
+    return dict.fromkeys((*PADDED, _SPEED), doubted) | {_SCALING: scaled}

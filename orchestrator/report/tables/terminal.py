@@ -20,11 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.files.printable_text import printable
-from orchestrator.measure.metrics import DASH, METRICS
+from orchestrator.measure.metrics import METRICS
 from orchestrator.measure.metrics import show as shown_value
 from orchestrator.report.highlights import Highlight, HighlightKind
-from orchestrator.report.highlights.highlight import known_of
-from orchestrator.report.highlights.scaling import doubtful_scalings
 from orchestrator.report.tables.as_markdown import (
     distinguishing,
     heading,
@@ -35,7 +33,7 @@ from orchestrator.report.tables.as_markdown import (
     without_ends,
     words,
 )
-from orchestrator.report.tables.columns import OUTCOME, PADDED, in_order, is_padded
+from orchestrator.report.tables.columns import OUTCOME, PADDED, Marks, in_order, is_padded, marks
 from orchestrator.results.table.column_choice import (
     DEFAULT_DROP,
     DETAILS,
@@ -65,7 +63,6 @@ _WIDEST = 28
 GAP = 3
 
 _SPEED = ("tokens_per_s",)
-_SCALING = "scaling_efficiency"
 _BELOW = (
     *("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors"),
     "environment_lock",
@@ -95,7 +92,7 @@ def summary(
         drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty),
     )
     names = _names(frame, split, table.own_metrics)
-    texts = _texts(table)
+    texts = _texts(table, marks(table))
     fitting = _fitting(frame, names, width, keep=keep, own=table.own_metrics[:MOST_OWN], texts=texts)
     parts: list[RenderableType] = [Text(heading(frame), style="bold")]
     same = same_for_all(split, device=only(frame, "device"))
@@ -141,25 +138,10 @@ def _names(frame: pd.DataFrame, split: Split, own: Sequence[str]) -> list[str]:
     return without_ends(names if is_fact else ["id", *names])
 
 
-def _texts(table: ResultsTable) -> Texts:
-    """Return a function from a column's name to its texts. A speed in doubt has a mark, because it must not be compared.
-
-    A scaling has one if its row or the smallest count is in doubt.
-    """
-    known = known_of(table)
+def _texts(table: ResultsTable, in_doubt: Marks) -> Texts:
+    """Return a function from a column's name to its texts. A speed in doubt has a mark, because it must not be compared."""
     frame = table.experiments[:MAX_ROWS]
-    doubted = [known.in_doubt(row) for row in range(len(frame))]
-    of_scaling = doubtful_scalings(known) if _SCALING in frame else ()
-    scaled = [mark or row in of_scaling for row, mark in enumerate(doubted)]
-    marked = dict.fromkeys((*PADDED, *_SPEED), doubted) | {_SCALING: scaled}
-
-    def of(name: str) -> list[str]:
-        marks = marked.get(name, [False] * len(frame))
-        return [
-            f"{text} ?" if mark and text != DASH else text for text, mark in zip(words(frame, name), marks, strict=True)
-        ]
-
-    return of
+    return lambda name: words(frame, name, marks=in_doubt)
 
 
 def _fitting(
