@@ -18,6 +18,7 @@ from orchestrator.errors import SelectionError
 from orchestrator.records import Caveat, CaveatKind, Device, Framework, Reason
 from orchestrator.report import tables
 from orchestrator.report.experiment import experiment_view
+from orchestrator.report.page import folders, table_data
 from orchestrator.report.tables import as_csv, terminal
 from orchestrator.results.store import Store
 from orchestrator.results.table.column_choice import cells
@@ -235,6 +236,24 @@ def test_a_speed_in_doubt_is_marked_in_the_terminal_and_in_markdown() -> None:
     markdown = (tables.benchmarks(table, form="markdown", keep=keep) for keep in ((), ("*",)))
     for text in (terminal.text(table, width=120), *markdown):
         assert text.count("2,496 ?") == text.count("2,496") > 0 and "2,000" in text and "2,000 ?" not in text, text
+
+
+def test_every_speed_and_time_of_a_row_in_doubt_is_marked_and_grey_on_the_page() -> None:
+    """A call of an operator had no mark, and the page had its time in grey, and the same time of the host in black."""
+    names = ("call_time_s", "host_time_s", "operator_bytes_per_s", "relative_error")
+    measured = {"eager": (83e-6, 84e-6, 6e9, 0.01), "inductor": (93e-6, 94e-6, 7e9, 0.02)}
+    cells = [
+        Made(runs=[dict(zip(names, values, strict=True))], arguments={"implementation": name})
+        for name, values in measured.items()
+    ]
+    table = made_table(*(replace(cell, warnings=(BUSY,)) for cell in cells))
+    for text in (terminal.text(table, width=200), tables.benchmarks(table, form="markdown", keep=names)):
+        for value in ("83 µs", "84 µs", "6 GB/s", "93 µs", "94 µs", "7 GB/s"):
+            assert text.count(f"{value} ?") == text.count(value) > 0, text
+        assert "0.01" in text and "0.01 ?" not in text
+    assert "?" not in terminal.text(made_table(*cells), width=200)
+    columns = table_data.of(table, {}, folders.Folders(roots={}), detail_bytes=0).data["columns"]
+    assert {column["name"] for column in columns if column["speed"]} == {*names} - {"relative_error"}
 
 
 def test_no_experiments_is_no_crash(tmp_path: Path) -> None:

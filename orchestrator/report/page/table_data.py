@@ -21,7 +21,8 @@ from orchestrator.report.page.charts.chart_data import SPEEDS, Key
 from orchestrator.report.page.folders import Folders, command, files, link, log_ends
 from orchestrator.report.page.runs import NUMBERS, Run
 from orchestrator.report.page.texts import one_line, rounded, shown
-from orchestrator.results.table.baseline import ENERGY, MEMORIES, STEADY_SPEEDS, WHOLE_SPEEDS, pairs_of, shown_ranks
+from orchestrator.report.tables.columns import DOUBTFUL
+from orchestrator.results.table.baseline import MEMORIES, pairs_of, shown_ranks
 from orchestrator.results.table.column_choice import Numbers, choose, column, for_people, has_values, varying
 from orchestrator.results.table.doubts import doubts, forbid_claim
 
@@ -42,11 +43,8 @@ _FILTERS = (
 # If these columns come first, they stay in sight when the table scrolls sideways.
 _STICKY = ("model_name_or_path", "framework_config", "num_gpus")
 _NOT_HERE = ("failure_cause", "failure_hint", "warnings")
-# The columns that a doubt about the speed makes doubtful.
-_SPEEDS = (
-    *(*SPEEDS, *(f"{name}_per_gpu" for name in SPEEDS), *STEADY_SPEEDS, *WHOLE_SPEEDS, ENERGY),
-    *("speedup", "scaling_efficiency", "mfu", "hfu", "tflops_per_s_per_gpu", "steps_per_s", "energy_per_token_j"),
-)
+# The columns whose cells are grey if their row is in doubt.
+_GREY = (*DOUBTFUL, "speedup", "scaling_efficiency")
 # The columns whose cells are shaded by their value, and the least ratio that has the full shade. Without it, noise would be as
 # colourful as a gain.
 _SPEEDUP = "speedup"
@@ -167,7 +165,7 @@ def _notes(rows: int, height: int, left_out: int, without: int, folders: Folders
 
 def _column(frame: pd.DataFrame, name: str, unclaimed: Collection[int]) -> dict[str, Any]:
     known, values = metric(name), column(frame, name)
-    head = {"name": name, "label": _label(frame, name), "title": one_line(_title(known)), "speed": name in _SPEEDS}
+    head = {"name": name, "label": _label(frame, name), "title": one_line(_title(known)), "speed": name in _GREY}
     if str(frame[name].dtype) in ("Int64", "Float64"):
         numbers = [value if isinstance(value, (int, float)) else None for value in values]
         form = known.show if known.show is not Show.TEXT else Show.NUMBER

@@ -13,7 +13,7 @@ from orchestrator.measure.metrics import METRICS
 from orchestrator.report.highlights.gains import PADDING
 from orchestrator.report.highlights.highlight import known_of
 from orchestrator.report.highlights.scaling import doubtful_scalings
-from orchestrator.results.table.baseline import COMPARED_WITH
+from orchestrator.results.table.baseline import COMPARED_WITH, ENERGY, STEADY_SPEEDS, WHOLE_SPEEDS
 from orchestrator.results.table.column_choice import (
     DETAILS,
     Split,
@@ -25,6 +25,7 @@ from orchestrator.results.table.column_choice import (
     matches,
     varying,
 )
+from orchestrator.results.table.sources.costs import OF_TOKENS, TO_FINISH
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,14 @@ PADDED = ("real_tokens_per_s",)
 OUTCOME = ("status", "runs_ok", "runs", "failure_kind", "failure_cause", "failure_hint")
 # The notebook has these columns even if all rows agree: the run of a row, the number of its runs, and the key of the row.
 _OF_THE_ROW, _KEY = ("repeat", "attempt", "runs_ok", "runs"), "id"
-_SPEED, _SCALING = "tokens_per_s", "scaling_efficiency"
+# The speeds and times that a doubt about their row makes doubtful, and what is computed with them.
+DOUBTFUL = (
+    *(*STEADY_SPEEDS, *WHOLE_SPEEDS, "labelled_tokens_per_s", "pairs_per_s", "steps_per_s", "train_steps_per_second"),
+    *("tokens_per_s_per_gpu", "real_tokens_per_s_per_gpu", "tflops_per_s_per_gpu", "mfu", "hfu", ENERGY),
+    *("reported_step_time_s", "reported_tokens_per_s", "reported_tflops_per_s_per_gpu", OF_TOKENS, TO_FINISH),
+    *("host_time_s", "device_time_s", "operator_tflops_per_s", "operator_bytes_per_s"),
+)
+_SCALING = "scaling_efficiency"
 
 
 def for_markdown(
@@ -99,4 +107,4 @@ def marks(table: ResultsTable) -> Marks:
     doubted = [known.in_doubt(row) for row in range(len(table.experiments))]
     of_scaling = doubtful_scalings(known) if _SCALING in table.experiments else ()
     scaled = [is_doubted or row in of_scaling for row, is_doubted in enumerate(doubted)]
-    return dict.fromkeys((*PADDED, _SPEED), doubted) | {_SCALING: scaled}
+    return dict.fromkeys(DOUBTFUL, doubted) | {_SCALING: scaled}
