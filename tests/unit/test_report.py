@@ -256,6 +256,19 @@ def test_every_speed_and_time_of_a_row_in_doubt_is_marked_and_grey_on_the_page()
     assert {column["name"] for column in columns if column["speed"]} == {*names} - {"relative_error"}
 
 
+def test_a_speed_in_doubt_that_all_rows_share_is_marked_in_the_line_and_on_the_page() -> None:
+    """The table had `5,675 ?`, and the line above it the speed of each GPU without a mark."""
+    numbers = {"tokens_per_s": 5675.0, "tflops_per_s_per_gpu": 5.675, "first_step_s": 0.498}
+    table = made_table(Made(runs=[numbers], warnings=(BUSY,)))
+    for text in (terminal.text(table, width=400), tables.benchmarks(table, form="markdown")):
+        assert "TFLOP/s/GPU 5.675 ?" in text and "first step 498 ms" in text and "498 ms ?" not in text, text
+    clear = made_table(Made(runs=[numbers]))
+    assert "TFLOP/s/GPU 5.675" in terminal.text(clear, width=400) and "?" not in terminal.text(clear, width=400)
+    for one, words in ((table, "5.675 (in doubt)"), (clear, "5.675")):
+        constant = table_data.of(one, {}, folders.Folders(roots={}), detail_bytes=0).constant
+        assert ("TFLOP/s/GPU", words) in constant and ("first step", "498 ms") in constant
+
+
 def test_no_experiments_is_no_crash(tmp_path: Path) -> None:
     none = load([stored(tmp_path / "r")])
     assert terminal.text(none, width=80) == "No experiments.\n"

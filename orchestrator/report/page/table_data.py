@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.measure.metrics import DASH, OVER_REPEATS, Direction, Metric, Show, Where, columns, metric
 from orchestrator.measure.metrics import shown as forms
 from orchestrator.records import Device
-from orchestrator.report.highlights.highlight import known_of
+from orchestrator.report.highlights.highlight import Known, known_of
 from orchestrator.report.highlights.scaling import doubtful_scalings
 from orchestrator.report.page.charts.chart_data import SPEEDS, Key
 from orchestrator.report.page.folders import Folders, command, files, link, log_ends
 from orchestrator.report.page.runs import NUMBERS, Run
 from orchestrator.report.page.texts import one_line, rounded, shown
-from orchestrator.report.tables.columns import DOUBTFUL
+from orchestrator.report.tables.columns import DOUBTFUL, Marks, marks
 from orchestrator.results.table.baseline import MEMORIES, pairs_of, shown_ranks
-from orchestrator.results.table.column_choice import Numbers, choose, column, for_people, has_values, varying
-from orchestrator.results.table.doubts import doubts, forbid_claim
+from orchestrator.results.table.column_choice import choose, column, for_people, has_values, varying
+from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +94,7 @@ class _Space:
 
 def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders, *, detail_bytes: int) -> TableData:
     """Return the table of the first MOST_ROWS experiments, with as many details as fit into `detail_bytes`."""
-    frame, visible = table.experiments, _visible(table)
+    frame, visible, known = table.experiments, _visible(table), known_of(table)
     keep, drop = choose()
     split = varying(frame, keep=keep, drop=(*drop, *_NOT_HERE))
     filled = [name for name in for_people(split.shown.columns) if frame[name].notna().any()]
@@ -103,16 +103,14 @@ def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders,
     frame = frame.head(MOST_ROWS)
     space, numbers = _Space(bytes=detail_bytes), _numbers_of_runs(runs)
     details = _details(frame, runs, folders, space, numbers)
-    doubted, withheld = _doubts(table, len(frame)), _withheld(table)
+    doubted, withheld = _doubts(known, len(frame)), _withheld(known)
     unclaimed = {*withheld, *(row for row, doubt in enumerate(doubted) if doubt)}
     data = {
         "rows": len(frame),
         "columns": [_column(frame, name, unclaimed) | {"hidden": name not in visible} for name in names],
         "doubts": doubted,
         "withheld": withheld,
-        "unscaled": dict.fromkeys(
-            sorted(doubtful_scalings(known_of(table))), "the smallest count or this one is in doubt"
-        ),
+        "unscaled": dict.fromkeys(sorted(doubtful_scalings(known)), "the smallest count or this one is in doubt"),
         "filters": [name for name in _FILTERS if name in names],
         "sticky": _STICKY,
         "ids": [str(value) for value in column(frame, "id")],
@@ -122,31 +120,35 @@ def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders,
         "fileSets": [list(names) for names in space.sets],
         "linked": folders.linked,
     }
-    constant = [name for name in for_people(split.constant) if split.constant[name] is not None]
     return TableData(
         data=data,
-        constant=tuple((_label(frame, name), shown(name, split.constant[name])) for name in constant),
+        constant=tuple(_constant(frame, split.constant, marks(table))),
         notes=tuple(_notes(len(table.experiments), len(frame), len(filled) - len(names), space.without, folders)),
         calls=has_values(frame, "operator"),
     )
 
 
-def _doubts(table: ResultsTable, height: int) -> list[str]:
+def _constant(frame: pd.DataFrame, values: Mapping[str, Value], in_doubt: Marks) -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each value that all rows share."""
+    for name in for_people(name for name, value in values.items() if value is not None):
+        yield _label(frame, name), shown(name, values[name]) + (" (in doubt)" if any(in_doubt.get(name, ())) else "")
+
+
+def _doubts(known: Known, height: int) -> list[str]:
     """Return why each row's speed is in doubt; an empty text if it is not. Neighbours by themselves are not a doubt."""
-    found, numbers = doubts(table), Numbers(table.experiments)
     return [
-        ", ".join(doubt.kind.value for doubt in found[row]) if forbid_claim(found, numbers, row) else ""
+        ", ".join(doubt.kind.value for doubt in known.doubts[row]) if known.in_doubt(row) else ""
         for row in range(height)
     ]
 
 
-def _withheld(table: ResultsTable) -> dict[int, str]:
+def _withheld(known: Known) -> dict[int, str]:
     """Return for each row without a claim about its speed-up the reason, which may be a doubt about the other experiment."""
-    pairs, doubted, numbers = pairs_of(table), doubts(table), Numbers(table.experiments)
+    pairs = pairs_of(known.table)
     ranks = shown_ranks(pairs)
     of_base = {True: "its baseline is in doubt", False: "the comparison is in doubt"}
     return {
-        pair.new: of_base[forbid_claim(doubted, numbers, pair.base)]
+        pair.new: of_base[known.in_doubt(pair.base)]
         for pair in pairs
         if pair.in_doubt and pair.match.rank == ranks[pair.new]
     }

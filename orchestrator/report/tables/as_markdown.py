@@ -58,7 +58,7 @@ def text(
     """
     parts = [f"### {escaped(heading(split.shown))}"] if "status" in split.shown else []
     parts += [findings(highlights)] if highlights else []
-    same = same_for_all(split)
+    same = same_for_all(split, marks=marks)
     if same:
         parts.append(f"Same for all: {escaped(same)}.")
     names = for_people(str(name) for name in split.shown.columns)
@@ -157,8 +157,8 @@ _MARKED = {
 }
 
 
-def same_for_all(split: Split, *, device: Value = None) -> str:
-    """Return the facts and metrics that are the same in all rows, in reading order.
+def same_for_all(split: Split, *, device: Value = None, marks: Marks | None = None) -> str:
+    """Return the facts and metrics that are the same in all rows, in reading order. A value in doubt in any row has a mark.
 
     `device` is that of all rows, if the split lacks it.
 
@@ -170,6 +170,7 @@ def same_for_all(split: Split, *, device: Value = None) -> str:
     labels = {"num_gpus": "CPU processes"} if on_cpu else {}
     return ", ".join(
         f"{labels.get(name, metric(name).label.removeprefix(PREFIX))} {show(name, split.constant[name])}"
+        + (" ?" if any((marks or {}).get(name, ())) else "")
         for name in for_people(known & {*split.constant})
         if split.constant[name] is not None
     )

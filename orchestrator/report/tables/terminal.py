@@ -92,10 +92,11 @@ def summary(
         drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty),
     )
     names = _names(frame, split, table.own_metrics)
-    texts = _texts(table, marks(table))
+    in_doubt = marks(table)
+    texts = _texts(frame[:MAX_ROWS], in_doubt)
     fitting = _fitting(frame, names, width, keep=keep, own=table.own_metrics[:MOST_OWN], texts=texts)
     parts: list[RenderableType] = [Text(heading(frame), style="bold")]
-    same = same_for_all(split, device=only(frame, "device"))
+    same = same_for_all(split, device=only(frame, "device"), marks=in_doubt)
     if same:
         parts.append(Text(printable(f"Same for all: {same}")))
     parts.append(_grid(frame, {name: fitting[name] for name in names if name in fitting}, texts))
@@ -138,9 +139,8 @@ def _names(frame: pd.DataFrame, split: Split, own: Sequence[str]) -> list[str]:
     return without_ends(names if is_fact else ["id", *names])
 
 
-def _texts(table: ResultsTable, in_doubt: Marks) -> Texts:
+def _texts(frame: pd.DataFrame, in_doubt: Marks) -> Texts:
     """Return a function from a column's name to its texts. A speed in doubt has a mark, because it must not be compared."""
-    frame = table.experiments[:MAX_ROWS]
     return lambda name: words(frame, name, marks=in_doubt)
 
 
