@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
@@ -24,12 +25,12 @@ from orchestrator.cli.results import history_rerun_bisect
 from orchestrator.compare.history import campaigns, findings, repeats, trends
 from orchestrator.compare.history.findings import Course
 from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series
-from orchestrator.compare.history.view import as_csv, files, sparklines, terminal, wording
+from orchestrator.compare.history.view import as_csv, files, sparklines, terminal, trend_chart, wording
 from orchestrator.compare.history.view.events import events
 from orchestrator.compare.history.view.trend_page import trend_page
 from orchestrator.compare.rules import Rules, parse
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
-from orchestrator.records import Experiment, Framework, RunRecord
+from orchestrator.records import Caveat, CaveatKind, Experiment, Framework, RunRecord
 from orchestrator.report.tables import benchmarks, raw_summary
 from orchestrator.results.table.load import load
 
@@ -570,6 +571,29 @@ def test_shifts_of_campaigns_and_repeats_leave_no_noise(
 
 def test_the_terminal_shows_the_steps_first(found: History, golden: Callable[[str, str], None]) -> None:
     golden("history/terminal.txt", terminal.text(found, width=80))
+
+
+def test_a_value_in_doubt_is_marked_wherever_it_is_shown(tmp_path: Path) -> None:
+    """Speeds of a busy host were plain values. The loss is not in doubt, and a run that does not count raises no doubt."""
+    busy, swings = (Caveat(kind=kind, detail="") for kind in (CaveatKind.BUSY_HOST, CaveatKind.NOT_LEVEL))
+    for day, caveats in enumerate([(), (busy, swings), (), (busy,)]):
+        records = measured(BASELINE, day, [1000.0, 1001.0 + day], train_loss=2.0)
+        stored(tmp_path / f"day-{day}", (BASELINE, [records[0], replace(records[1], warnings=caveats)]))
+    found = history(tmp_path)
+    speed, loss = (of(found, "baseline", name) for name in ("tokens_per_s", "train_loss"))
+    said = ["", "runs on a busy host, runs without a steady state", "", "runs on a busy host"]
+    assert [", ".join(point.doubts) for point in speed.points] == said
+    assert not any(point.doubts for point in loss.points)
+    lines = terminal.text(found, width=160).splitlines()
+    assert [line.rstrip().endswith("?") for line in lines if "tok/s  " in line or "loss  " in line] == [True, False]
+    rows = csv.DictReader(io.StringIO(as_csv.points(found)))
+    assert [row["doubt"] for row in rows if row["metric"] == "tokens_per_s"] == said
+    view = next(view for view in trend_chart.chart(found).views if view.at[1] == "tok/s")
+    (points,) = (trace for trace in view.figure["data"] if trace["mode"] == "markers")
+    assert [symbol.endswith("-open") for symbol in points["marker"]["symbol"]] == [False, True, False, True]
+    assert "in doubt: runs on a busy host" in points["hovertext"][3] and "1,002 ?;" in view.summary
+    (entry,) = campaigns.read([tmp_path / "day-3"])[0][0].side.entries
+    assert repeats.doubts(entry, {0: 1000.0}, "tokens_per_s") == ()
 
 
 def test_few_campaigns_say_how_many_it_takes(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def _course(
             interval=None,
             runs=sum(point.runs for point, _ in some),
             changes=_common([point.changes for point, _ in some]),
+            doubts=tuple(dict.fromkeys(doubt for point, _ in some for doubt in point.doubts)),
         )
         for campaign, some in points.items()
     )

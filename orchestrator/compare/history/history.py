@@ -43,6 +43,7 @@ class Point:
     """The value of a metric in one campaign: the mean over the ok runs, with an interval if there are several runs.
 
     `campaign` is the index of the campaign. `changes` are the differences of environment and arguments from the previous point.
+    `doubts` say how runs of the campaign were disturbed, so that the value is in doubt.
     """
 
     campaign: int
@@ -52,6 +53,7 @@ class Point:
     runs: int
     level: float | None = None
     changes: tuple[Difference, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

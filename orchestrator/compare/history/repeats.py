@@ -20,6 +20,7 @@ from orchestrator.compare.sides.cold_runs import in_order
 from orchestrator.measure import intervals
 from orchestrator.measure.intervals import Interval
 from orchestrator.measure.metrics import Direction, Judged
+from orchestrator.report.tables.columns import DOUBTFUL
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -56,6 +57,15 @@ def kept(entries: Sequence[Entry], rule: Rule) -> Kept:
         return Kept(campaigns=tuple(campaigns), without_first=False)
     rest = ({place: value for place, value in runs.items() if place != first} for runs in campaigns)
     return Kept(campaigns=tuple(rest), without_first=True)
+
+
+def doubts(entry: Entry, counted: Runs, metric: str) -> tuple[str, ...]:
+    """Return how runs that count were disturbed, and that a run has no steady state. As in a report, only speeds are in doubt."""
+    if metric not in DOUBTFUL:
+        return ()
+    how = [run.doubt for place, run in enumerate(in_order(entry.runs)) if place in counted and run.doubt]
+    unsteady = ["without a steady state"] if any(run.never_steady for run in entry.runs) else []
+    return tuple(f"runs {one}" for one in dict.fromkeys((*how, *unsteady)))
 
 
 def first_is_cold(campaigns: Sequence[Runs], *, first: int, rule: Rule) -> bool:

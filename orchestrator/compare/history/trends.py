@@ -199,7 +199,7 @@ def _of_track(track: _Track, read: Sequence[Read], *, rules: Rules, metrics: Seq
 
 def _courses(track: _Track, read: Sequence[Read], rule: Rule) -> Iterator[Course]:
     runs = repeats.kept(track.entries, rule)
-    points = tuple(_points(track, read, runs.campaigns))
+    points = tuple(_points(track, read, runs.campaigns, rule.metric))
     if not points:
         return
     variance = repeats.variance_of_a_run(runs.campaigns)
@@ -215,7 +215,7 @@ def _courses(track: _Track, read: Sequence[Read], rule: Rule) -> Iterator[Course
     yield Course(series=series, rule=rule, effect=rule.min_effect, errors=errors)
 
 
-def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Runs]) -> Iterator[Point]:
+def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Runs], metric: str) -> Iterator[Point]:
     since: tuple[Difference, ...] = ()
     for (number, entry, changes), runs in zip(track.seen, campaigns, strict=True):
         since = findings.chained(since, changes)
@@ -230,5 +230,6 @@ def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Run
             interval=interval,
             runs=len(runs),
             changes=since,
+            doubts=repeats.doubts(entry, runs, metric),
         )
         since = ()

@@ -15,7 +15,7 @@ from orchestrator.results.table.rows import Value
 
 POINTS = (
     *("campaign", "began_at", "experiment", "id", "metric", "unit"),
-    *("value", "low", "high", "runs", "left_out", "level", "changes"),
+    *("value", "low", "high", "runs", "left_out", "doubt", "level", "changes"),
 )
 STEPS = (
     *("campaign", "began_at", "experiment", "id", "metric", "unit", "finding", "kind"),
@@ -26,8 +26,8 @@ STEPS = (
 def points(history: History) -> str:
     """Return the CSV file of the points.
 
-    `level` is the fitted level. `left_out` says that the first run does not count. `changes` lists the differences from the
-    previous campaign. After these columns, there is a column for each name of an experiment's key.
+    `level` is the fitted level. `left_out` says that the first run does not count. `doubt` says how runs were disturbed. `changes`
+    lists the differences from the previous campaign. After these columns, there is a column for each name of an experiment's key.
     """
     keys = dict.fromkeys(name for series in wording.every_series(history) for name in series.key if name not in POINTS)
     rows = [_point(history, series, point) for series in wording.every_series(history) for point in series.points]
@@ -57,6 +57,7 @@ def _point(history: History, series: Series, point: Point) -> Mapping[str, Value
         "high": point.interval.high if point.interval else None,
         "runs": point.runs,
         "left_out": "first run" if series.without_first else None,
+        "doubt": ", ".join(point.doubts) or None,
         "level": point.level,
     }
 

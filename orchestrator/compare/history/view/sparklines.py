@@ -14,7 +14,6 @@ from typing import Any
 from orchestrator.compare.history.history import History, Kind, Series
 from orchestrator.compare.history.view import wording
 from orchestrator.compare.history.view.events import latest_first
-from orchestrator.measure.metrics import show
 from orchestrator.report.page.texts import one_line
 
 MOST_TILES = 48
@@ -38,7 +37,7 @@ def _tile(series: Series, headings: Mapping[str, str]) -> dict[str, Any]:
     return {
         "name": one_line(series.label),
         "metric": heading,
-        "value": show(series.metric, series.points[-1].value),
+        "value": wording.value(series, series.points[-1]),
         "change": "" if last is None else wording.percent(last.change),
         "when": wording.date(began_at),
         "style": "" if last is None else _CLASSES[last.kind],

@@ -16,7 +16,6 @@ from rich.text import Text
 from orchestrator.compare.history.history import History, Kind, Series, Step
 from orchestrator.compare.history.view import wording
 from orchestrator.files.printable_text import counted, printable
-from orchestrator.measure.metrics import show
 from orchestrator.report.tables.terminal import plain
 
 MOST_STEPS, MOST_EXPERIMENTS = 30, 40
@@ -121,7 +120,7 @@ def _cells(series: Series, heading: str) -> Iterable[str]:
     return (
         f"    {heading}",
         wording.curve(series, width=_CURVE),
-        show(series.metric, series.points[-1].value),
+        wording.value(series, series.points[-1]),
         "" if change is None else wording.percent(change),
         wording.counts(series),
     )

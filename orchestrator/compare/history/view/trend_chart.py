@@ -44,9 +44,10 @@ def chart(history: History) -> Chart:
         id=ID,
         title="An experiment over the campaigns",
         reading=(
-            "Each point is the mean of a campaign, with its 95 % interval if it has several runs. A horizontal line is the fitted "
-            "level; a sloped line is a drift. An upright line is a step: solid if it is worse, dashed if it is better. At a thin "
-            "dotted line, a driver, a package or another fact changed."
+            "Each point is the mean of a campaign, with its 95 % interval if it has several runs. A hollow point is in doubt, and "
+            "so is a value with `?`, because runs were disturbed. A horizontal line is the fitted level; a sloped line is a drift. "
+            "An upright line is a step: solid if it is worse, dashed if it is better. At a thin dotted line, a driver, a package "
+            "or another fact changed."
         ),
         facets=("Experiment", "Metric"),
         views=tuple(_view(series, history.campaigns, headings[series.metric]) for series in shown),
@@ -111,12 +112,19 @@ def _points(series: Series, campaigns: Sequence[Campaign]) -> Trace:
         "error_y": error_bars(values, intervals, color=colours.MUTED, thickness=1.2, width=3),
         "marker": {
             "color": colours.colour(0),
-            "symbol": colours.symbol(0),
+            "symbol": _symbols(series.points),
             "size": 8 if len(series.points) <= MANY else 6,
         },
         "hovertext": [_hover(series, point, campaigns) for point in series.points],
         "hoverinfo": "text",
     }
+
+
+def _symbols(points: Sequence[Point]) -> str | list[str]:
+    """Return the symbol of the points, or one for each if a point is in doubt: that point is hollow."""
+    symbol = colours.symbol(0)
+    is_doubted = [bool(point.doubts) for point in points]
+    return [f"{symbol}-open" if doubt else symbol for doubt in is_doubted] if any(is_doubted) else symbol
 
 
 def _hover(series: Series, point: Point, campaigns: Sequence[Campaign]) -> str:
@@ -127,7 +135,8 @@ def _hover(series: Series, point: Point, campaigns: Sequence[Campaign]) -> str:
         f"commit {commit}",
         f"{value} ({interval}) of {runs}" if point.interval else f"{value} of {runs}",
     ]
-    return lines_for_plotly([*lines, *([f"changed: {changed}"] if point.changes else [])])
+    doubt = [f"in doubt: {', '.join(point.doubts)}"] if point.doubts else []
+    return lines_for_plotly([*lines, *doubt, *([f"changed: {changed}"] if point.changes else [])])
 
 
 def _level_lines(series: Series) -> list[Trace]:
@@ -164,7 +173,7 @@ def _row(series: Series, point: Point, campaigns: Sequence[Campaign]) -> tuple[s
         one_line(campaigns[point.campaign].name),
         wording.day(point.began_at),
         _commit(campaigns[point.campaign]),
-        show(name, point.value),
+        wording.value(series, point),
         interval,
         counted(point.runs, "run"),
         one_line(wording.changes_shown(point.changes), width=400) if point.changes else DASH,
@@ -176,7 +185,7 @@ def _commit(campaign: Campaign) -> str:
 
 
 def _summary(series: Series) -> str:
-    last = show(series.metric, series.points[-1].value)
+    last = wording.value(series, series.points[-1])
     changes = [
         f"{word}{step.kind.value} ({wording.percent(step.change)})"
         for sort, word in {"steps": "", "drifts": "slow drift, ", "suspicious": "suspicious, "}.items()

@@ -91,6 +91,11 @@ def step_text(series: Series, step: Step) -> str:
     return f"{metric(name).label} {show(name, step.before)} {ARROW} {show(name, step.after)} ({percent(step.change)})"
 
 
+def value(series: Series, point: Point) -> str:
+    """Return the value of a point. A value in doubt has a mark, as in the tables of a report."""
+    return show(series.metric, point.value) + (" ?" if point.doubts else "")
+
+
 def drift_time(series: Series, drift: Step, campaigns: Sequence[Campaign]) -> str:
     """Return the campaigns between which a level drifted."""
     first, last = (campaigns[series.points[at].campaign] for at in (drift.since, drift.at))
