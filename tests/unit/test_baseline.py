@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from dataclasses import replace
 from statistics import fmean
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from orchestrator.records import Caveat, CaveatKind, Status, Target
 from orchestrator.report.highlights import highlights
-from orchestrator.report.tables import as_markdown
+from orchestrator.report.tables import as_markdown, benchmarks
 from orchestrator.results.table import rows
 from orchestrator.results.table.baseline import COLUMNS, ok_runs, pairs_of, with_baseline
 from orchestrator.results.table.column_choice import cells, column
@@ -124,6 +126,24 @@ def test_a_speed_up_in_doubt_is_shown_only_if_it_is_asked_for() -> None:
     assert [text.endswith("×") for text in as_markdown.words(single, "speedup")] == [True, True, False], (
         "single runs, too"
     )
+
+
+def test_the_baseline_that_is_asked_for_has_its_own_doubt() -> None:
+    """Its row had no doubt, and its speed a mark: a reader who filters by `doubt` took it for a claim."""
+    busy = Caveat(kind=CaveatKind.BUSY_HOST, detail="a process's threads waited for a core in 54% of the time")
+    table = made_table(
+        Made(runs=speeds(100.0), warnings=(busy,)),
+        Made(framework="liger", runs=speeds(120.0)),
+        Made(framework="liger", model="config:other", runs=speeds(90.0), warnings=(busy,)),
+        Made(framework="liger", model="config:third", runs=speeds(90.0)),
+    )
+    asked = with_baseline(table, ["baseline"]).experiments
+    assert column(asked, "doubt") == ["busy host", "busy host", "busy host", None], "also where nothing is compared"
+    assert [text.endswith("?") for text in as_markdown.words(asked, "speedup")] == [True, True, False, False]
+    assert column(with_baseline(table).experiments, "doubt") == [None] * 4
+    both = (Made(framework=name, runs=speeds(100.0), warnings=(busy,)) for name in ("baseline", "liger"))
+    text = benchmarks(with_baseline(made_table(*both), ["baseline"]))
+    assert [row["doubt"] for row in csv.DictReader(io.StringIO(text))] == ["busy host"] * 2, "also where all rows agree"
 
 
 def test_runs_of_different_models_are_in_doubt() -> None:

@@ -175,8 +175,8 @@ COMPARISON = (
             "differ in an argument that changes what is learned. `less exact`: the numerical error of an operator is over ten "
             "times that of the baseline, with the same type, and larger than that of rounding (1.2e-5 in float32). `fewer steps to "
             "target`: the row needed significantly fewer steps to its target than the baseline (one-sided t test, 5 %), so it is "
-            "another training. With `--baseline`: also every other reason why nothing is claimed about the row's speed-up, such as "
-            "`not steady`."
+            "another training. With `--baseline`: also every other reason why nothing is claimed about the row's speed or "
+            "speed-up, such as `not steady`, in the baseline's own row, too."
         ),
         show=Show.TEXT,
         source="the table",

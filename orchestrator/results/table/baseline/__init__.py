@@ -138,6 +138,8 @@ def with_baseline(table: ResultsTable, named: Iterable[str] = ()) -> ResultsTabl
     if not table.baseline:
         pairs = tuple(replace(pair, speed=None) if pair.in_doubt else pair for pair in pairs)
     columns = _columns(table, pairs) if any(_is_wanted(pair.match) for pair in pairs) else {}
+    if table.baseline:
+        columns[DOUBT] = _every_doubt(table, columns.get(DOUBT) or column(table.experiments, DOUBT))
     types = dict.fromkeys((COMPARED_WITH, DOUBT), "string")
     added = {
         name: pd.Series(values, dtype=pd.api.types.pandas_dtype(types.get(name, "Float64")))
@@ -176,6 +178,15 @@ def _columns(table: ResultsTable, pairs: Sequence[Pair]) -> dict[str, list[Value
     if all(pair.match.axis == FRAMEWORK or not (pair.speed or pair.memory) for pair in pairs):
         del columns[COMPARED_WITH]
     return columns
+
+
+def _every_doubt(table: ResultsTable, found: Sequence[Value]) -> list[Value]:
+    """Return the doubts of all rows. A row without one about its comparison, such as a reference, has those about its speed."""
+    doubted, numbers = doubts.doubts(table), Numbers(table.experiments)
+    return [
+        doubt or (doubts.kinds(doubted, row) if doubts.forbid_claim(doubted, numbers, row) else None)
+        for row, doubt in enumerate(found)
+    ]
 
 
 def _fill(columns: Mapping[str, list[Value]], row: int, values: Mapping[str, Value]) -> None:
