@@ -240,6 +240,21 @@ def test_an_experiment_is_followed_by_its_id_and_by_its_key_where_the_id_is_new(
     assert [one.name for one in baseline.points[1].changes] == ["learning_rate"]
 
 
+def test_each_row_of_the_files_has_the_id_of_its_own_campaign(tmp_path: Path) -> None:
+    """After a changed argument, the rows of all campaigns had the new id, which the old folders do not contain."""
+    for day in range(8):
+        one = replace(
+            BASELINE, id=f"full-tiny.baseline-00000000000{day // 4}", arguments={"max_steps": str(60 + day // 4)}
+        )
+        stored(tmp_path / f"day-{day}", (one, measured(one, day, [1000.0 if day < 4 else 1200.0])))
+    found = history(tmp_path)
+    ids = ["full-tiny.baseline-000000000000"] * 4 + ["full-tiny.baseline-000000000001"] * 4
+    rows, steps = (list(csv.DictReader(io.StringIO(text))) for text in (as_csv.points(found), as_csv.steps(found)))
+    assert [row["id"] for row in rows] == ids and [row["id"] for row in steps] == ids[4:5]
+    (series,) = json.loads(files.document(found))["series"]
+    assert [point["id"] for point in series["points"]] == ids and series["id"] == ids[-1]
+
+
 def test_an_experiment_that_is_away_for_a_while_is_the_same_one(tmp_path: Path) -> None:
     stored(tmp_path / "1", (BASELINE, measured(BASELINE, 1, [1000.0], torch="2.11.0")))
     stored(tmp_path / "2", (LIGER, measured(LIGER, 2, [1001.0], torch="2.12.0")))

@@ -43,7 +43,8 @@ class Point:
     """The value of a metric in one campaign: the mean over the ok runs, with an interval if there are several runs.
 
     `campaign` is the index of the campaign. `changes` are the differences of environment and arguments from the previous point.
-    `doubts` say how runs of the campaign were disturbed, so that the value is in doubt.
+    `doubts` say how runs of the campaign were disturbed, so that the value is in doubt. `id` is the experiment's id in the
+    campaign, or None, also for the mean of all experiments.
     """
 
     campaign: int
@@ -54,6 +55,7 @@ class Point:
     level: float | None = None
     changes: tuple[Difference, ...] = ()
     doubts: tuple[str, ...] = ()
+    id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

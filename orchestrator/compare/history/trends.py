@@ -231,5 +231,6 @@ def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Run
             runs=len(runs),
             changes=since,
             doubts=repeats.doubts(entry, runs, metric),
+            id=entry.id,
         )
         since = ()

@@ -76,13 +76,13 @@ def _step(history: History, series: Series, step: Step, finding: str) -> Mapping
 
 
 def _shared(history: History, series: Series, point: Point) -> dict[str, Value]:
-    """Return the cells that both files have."""
+    """Return the cells that both files have. The id is that of the point's campaign, because a changed argument changes it."""
     began_at = wording.moment(point.began_at)
     return {
         "campaign": history.campaigns[point.campaign].name,
         "began_at": began_at.isoformat(timespec="seconds") if began_at else None,
         "experiment": series.label,
-        "id": series.id,
+        "id": point.id,
         "metric": series.metric,
         "unit": metric(series.metric).unit,
         "changes": wording.changes_text(point.changes) or None,
