@@ -606,6 +606,7 @@ def test_a_value_in_doubt_is_marked_wherever_it_is_shown(tmp_path: Path) -> None
     view = next(view for view in trend_chart.chart(found).views if view.at[1] == "tok/s")
     (points,) = (trace for trace in view.figure["data"] if trace["mode"] == "markers")
     assert [symbol.endswith("-open") for symbol in points["marker"]["symbol"]] == [False, True, False, True]
+    assert "messages about the campaigns" in trend_page(found) and "could not be read" not in trend_page(found)
     assert "in doubt: runs on a busy host" in points["hovertext"][3] and "1,002 ?;" in view.summary
     (entry,) = campaigns.read([tmp_path / "day-3"])[0][0].side.entries
     assert repeats.doubts(entry, {0: 1000.0}, "tokens_per_s") == ()
