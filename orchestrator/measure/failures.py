@@ -41,6 +41,7 @@ _ROOT_CAUSE = "Root Cause"
 # A launcher ends its other ranks with one of these signals, and Tunebench ends a run with one of them. They are not the cause of a
 # failure.
 _ENDING = (signals.SIGTERM, signals.SIGINT)
+_BROKEN_MEMORY = re.compile(r"malloc\(|free\(|double free|corrupt")
 _LAUNCHER = re.compile(r"accelerate[./]commands|torchrun|torch[./]distributed[./](run|elastic|launcher)")
 _CHILD_FAILED = re.compile(r"CalledProcessError|ChildFailedError|SignalException")
 _NO_ROOM = "the disk of the results was full when it ended"
@@ -164,8 +165,9 @@ def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str
         return first
     number = signals.SIGKILL if child.exit_code == 137 else child.signal
     kind, line = _log_error(log)
-    # A process often aborts itself after its own error, or after another rank's.
-    told = number == signals.SIGABRT and kind is not None and not known(kind).follows
+    # A rank is often aborted after the error of another one, which has closed its connection.
+    may_follow = number == signals.SIGABRT and child.rank is not None and not _BROKEN_MEMORY.search(log)
+    told = may_follow and kind is not None and not known(kind).follows
     if number is not None and number not in _ENDING and not told:
         who = "it" if child.rank is None else f"rank {child.rank}"
         return "killed", f"{who} was ended by {signal_name(number)}"

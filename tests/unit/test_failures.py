@@ -125,6 +125,14 @@ def test_a_rank_that_aborts_after_an_error_of_a_known_kind_has_that_cause(number
     assert told.cause == ("rank 1 was ended by " + signal.Signals(number).name if kind == "killed" else REMEMBERS)
 
 
+@pytest.mark.parametrize(("last", "rank"), [("malloc(): corrupted top size", 1), ("step 1", None)])
+def test_an_error_that_the_program_has_handled_is_not_the_cause_of_an_abort(last: str, rank: int | None) -> None:
+    handled = f"ModuleNotFoundError: No module named 'flash_attn'\nfalling back to sdpa\n{last}\n"
+    root = "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -6 (pid: 12)\n"
+    told = judged(outcome(1) if rank else outcome(None, signal.SIGABRT), log=handled + (root if rank else ""))
+    assert (told.kind, told.cause) == ("killed", "rank 1 was ended by SIGABRT" if rank else "it was ended by SIGABRT")
+
+
 def test_tail_keeps_the_end_of_a_progress_bar():
     assert log_tail("start\n\n 1%|\r 50%|\r100%|\nend\r\n") == "start\n100%|\nend"
 

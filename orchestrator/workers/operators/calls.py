@@ -33,15 +33,20 @@ def from_above(outputs: Sequence[torch.Tensor], *, loss: float = 1.0) -> List[to
     """
     found = []
     for place, output in enumerate(outputs):
+        if output.is_meta or not output.dim():  # a wrong result may have no numbers
+            found.append(torch.full_like(output, loss))
+            continue
         generator = torch.Generator(device=output.device).manual_seed(place)
-        numbers = torch.randn(output.shape, generator=generator, device=output.device).bfloat16().to(output.dtype)
-        found.append(numbers if output.dim() else torch.full_like(output, loss))
+        numbers = torch.randn(output.shape, generator=generator, device=output.device)
+        found.append(numbers.bfloat16().to(output.dtype))
     return found
 
 
-def gradients(outputs: Sequence[torch.Tensor], tensors: Tensors, *, loss: float = 1.0) -> Tuple[torch.Tensor, ...]:
-    """Return the gradients of the tensors for random gradients of the outputs."""
-    found: Tuple[torch.Tensor, ...] = torch.autograd.grad(outputs, learning(tensors), from_above(outputs, loss=loss))
+def gradients(
+    outputs: Sequence[torch.Tensor], tensors: Tensors, above: Sequence[torch.Tensor]
+) -> Tuple[torch.Tensor, ...]:
+    """Return the gradients of the tensors. `above` has the gradient of each output."""
+    found: Tuple[torch.Tensor, ...] = torch.autograd.grad(outputs, learning(tensors), above)
     return found
 
 

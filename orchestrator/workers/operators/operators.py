@@ -136,8 +136,8 @@ def peak_memory(function: implementations.Call, make: Copies, direction: str, de
 def _once(function: implementations.Call, tensors: shipped.Tensors, direction: str) -> None:
     """Compute once: forward, and then backward too unless only `forward` is measured."""
     outputs = calls.results(function(**tensors))
-    if direction != FORWARD:
-        calls.gradients(outputs, tensors)
+    if direction != FORWARD:  # ones are made soon, and the time of this call is measured
+        calls.gradients(outputs, tensors, [torch.ones_like(output) for output in outputs])
 
 
 def copies_for(cache: str, one: shipped.Tensors, device: str) -> int:
@@ -269,7 +269,7 @@ if __name__ == "__main__":
     except ArgumentError as error:
         sys.exit(f"ArgumentError: {error}")
     except accuracy.WrongResult as error:
-        _leave()  # all ranks are here, so none waits for a call of another; after an exception of the user, one may
+        _leave()  # all ranks know it, so none waits for another; after an exception of the user's function, one may
         sys.exit(f"FunctionError: implementation {words.implementation}: {error}")
     except Exception as error:
         if ":" not in words.implementation:
