@@ -23,6 +23,13 @@ from orchestrator.records import Caveat, CaveatKind, Measurement, StepSource
 
 _SOURCE = "steps of all ranks"
 _HEADLINE = ("tokens_per_s", "tokens_per_s_per_gpu", "real_tokens_per_s", "step_time_s")
+# For the steps of a command, each of these has a value or a reason: its own number must not take the place of a missing one.
+_OF_STEPS = ("step_time_s", "steps_per_s", *(f"step_time_{end}_s" for end in ("low", "high", "p5", "p95")))
+_OF_COUNTS = {
+    **{"tokens": ("tokens_per_s", "tokens_per_s_per_gpu"), "real": ("real_tokens_per_s", "real_tokens_per_s_per_gpu")},
+    **{"labelled": ("labelled_tokens_per_s",), "samples": ("samples_per_s",)},
+}
+_NOT_COUNTED = Caveat(detail="the steady steps do not have it")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,8 +60,18 @@ class _Series:
         return {rank: own[count:] for rank, own in self.ranks.items()}
 
 
-def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: float | None = None) -> Reading:
-    """Return the numbers of an instrumented run of `world_size` processes, from their files. It ended after `wall_s` seconds."""
+def read(
+    run_dir: Path,
+    workers: Sequence[Worker],
+    *,
+    world_size: int,
+    wall_s: float | None = None,
+    one_clock: bool = True,
+) -> Reading:
+    """Return the numbers of an instrumented run of `world_size` processes, from their files. It ended after `wall_s` seconds.
+
+    With `one_clock`, all processes ran on one host.
+    """
     if not workers:
         return Reading()
     ordered = sorted(workers, key=lambda worker: int(worker.get("rank") or 0))
@@ -64,6 +81,9 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
     state = _state(series, first)
     if isinstance(series, Caveat):
         series = _Series(ranks={}, together=(), lines={})
+    elif isinstance(state, steady_state.Steady) and one_clock:
+        apart = contradictions.partly_at_once(series.after(state.discarded_steps))
+        state = Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=apart) if apart else state
     numbers = rank_files.numbers(ordered, world_size=world_size) | _reported(series.together, first)
     numbers["recompiled_steps"] = recompilations.count(series.together)
     notes = [*rank_files.warnings(ordered, numbers), *contradictions.fewer_steps(series.lines)]
@@ -73,7 +93,8 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
         numbers |= speed
         divided, reasons = parts.read(series.after(state.discarded_steps), ordered)
         numbers |= divided | batches.sizes(series.together[state.discarded_steps :], world_size=world_size)
-        missing = _missing({name: Caveat(detail=why) for name, why in reasons.items()})
+        unknown = {name: _NOT_COUNTED for name in _promised(series, first) if numbers.get(name) is None}
+        missing = _missing(unknown | {name: Caveat(detail=why) for name, why in reasons.items()})
         try:
             numbers |= _work(series.together, first, numbers)
         except flops.Overcounted as error:
@@ -81,7 +102,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
         notes += [*state.warnings, *batches.short(series.together[state.discarded_steps :])]
     else:
         numbers |= {"first_step_s": series.together[0].seconds} if series.together else {}
-        missing = _missing(dict.fromkeys(_HEADLINE, state))
+        missing = _missing(dict.fromkeys(_promised(series, first) or _HEADLINE, state))
     known = (
         Measurement(name=name, value=value, source=_SOURCE) for name, value in numbers.items() if value is not None
     )
@@ -95,12 +116,21 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
             *([state] if isinstance(state, Caveat) else []),
         ),
         impossible=impossible,
-        contradiction=contradictions.contradiction(series.lines, ordered, ranks_per_batch=shared, wall_s=wall_s),
+        contradiction=contradictions.contradiction(
+            series.lines, ordered, ranks_per_batch=shared, wall_s=wall_s, one_clock=one_clock
+        ),
     )
 
 
 def _missing(reasons: Mapping[str, Caveat]) -> list[Measurement]:
     return [Measurement(name=name, value=None, source=_SOURCE, missing=why) for name, why in reasons.items()]
+
+
+def _promised(series: _Series, first: Worker) -> tuple[str, ...]:
+    """Return the numbers that the steps of a command give in a steady state; all of them if it has made none. () for a Trainer."""
+    every = [step for steps in series.lines.values() for step in steps]
+    counted = [count for count in _OF_COUNTS if not every or any(getattr(step, count) is not None for step in every)]
+    return (*_OF_STEPS, *(name for count in counted for name in _OF_COUNTS[count])) if first.get("steps_from") else ()
 
 
 def _rule(first: Worker) -> Mapping[str, Any]:

@@ -207,7 +207,9 @@ def _steps(
         return throughput.Reading()
     if not expected and not workers:
         return throughput.Reading(warnings=(Caveat(detail=_UNREAD),))
-    return throughput.read(run_dir, workers, world_size=experiment.num_gpus, wall_s=wall_s)
+    return throughput.read(
+        run_dir, workers, world_size=experiment.num_gpus, wall_s=wall_s, one_clock=experiment.num_nodes == 1
+    )
 
 
 def _to_target(experiment: Experiment, run_dir: Path, workers: Sequence[Mapping[str, Any]]) -> tuple[Measurement, ...]:
@@ -224,9 +226,7 @@ def _without_doubles(own: Sequence[Measurement], read: Sequence[Measurement], *,
     With `steps_win`, that of the steps counts, also if it is missing because the run has no steady state: other numbers follow from
     it, such as the speed per GPU, and all runs of an experiment must have their numbers from the same place.
     """
-    known = {number.name for number in read if number.value is not None}
-    if steps_win:
-        known |= {number.name for number in read if "tokens_processed" in known or "tokens" not in number.name}
+    known = {number.name for number in read if number.value is not None or steps_win}
     kept = [number for number in own if number.name not in known or not (number.value is None or steps_win)]
     taken = {number.name for number in kept}
     return [*kept, *(number for number in read if number.name not in taken)]

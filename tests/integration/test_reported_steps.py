@@ -289,13 +289,17 @@ def test_numbers_from_the_steps_count_and_not_the_printed_ones(
     custom = CustomCommand(
         command=("{python}", "-c", "{code}"),
         launcher="none",
-        metrics={"tokens_per_s": MetricSource(key="speed"), "train_loss": MetricSource(key="train_loss")},
+        metrics={
+            **{"tokens_per_s": MetricSource(key="speed"), "samples_per_s": MetricSource(key="speed")},
+            "train_loss": MetricSource(key="train_loss"),
+        },
     )
     code = PRINTS.format(steps=steps) + f"print(json.dumps({{'speed': {printed}, 'train_loss': 0.5}}))"
     _, record = carried_out(tmp_path, experiment(code, custom=custom, measure=Measure(discard_steps=4)))
     numbers = values(record)
     speed = None if steps < 40 else pytest.approx(1000 / 0.00501, rel=0.01)
     assert numbers["tokens_per_s"] == numbers["tokens_per_s_per_gpu"] == speed
+    assert numbers["samples_per_s"] == (None if steps < 40 else pytest.approx(4 / 0.00501, rel=0.01))
     assert numbers["train_loss"] == 0.5, "no step has a loss"
     sentence = "the command's tokens_per_s is 150000; that of its steps counts, which is"
     assert any(one.startswith(sentence) for one in said(record)) == is_said

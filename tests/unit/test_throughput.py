@@ -181,6 +181,29 @@ def test_ranks_that_trained_one_after_the_other_have_no_common_speed(
     assert found == (said if is_wrong else None)
 
 
+@pytest.mark.parametrize(("later_s", "is_apart"), [(0.15, False), (1.0, True), (3.5, True)])
+def test_ranks_that_trained_at_once_only_for_a_while_have_no_speed(
+    later_s: float, is_apart: bool, tmp_path: Path
+) -> None:
+    """A process that began when the other one had made half of its steps doubled the speed."""
+    moments = [BEGAN + later_s + 0.1 * number for number in range(1, 41)]
+    reading = two_ranks(tmp_path, [0.1] * 40, [0.1] * 40, t=moments)
+    assert reading.contradiction is None
+    assert (numbers(reading)["tokens_per_s"] is None) == is_apart
+    said = [caveat.detail for caveat in reading.warnings if caveat.kind is CaveatKind.NO_STEADY_SPEED]
+    assert bool(said) == is_apart
+    assert all(one.startswith("the processes made the same steps at different times: in ") for one in said)
+
+
+def test_the_clocks_of_several_hosts_are_not_compared(tmp_path: Path) -> None:
+    """A clock that was off by more than the training made an honest run invalid."""
+    moments = [BEGAN + 3600 + 0.1 * number for number in range(1, 41)]
+    two_ranks(tmp_path, [0.1] * 40, [0.1] * 40, t=moments)
+    workers = [worker(rank, world_size=2) for rank in (0, 1)]
+    reading = throughput.read(tmp_path, workers, world_size=2, one_clock=False)
+    assert reading.contradiction is None and numbers(reading)["tokens_per_s"] is not None
+
+
 @pytest.mark.parametrize(("steps", "is_said"), [(20, True), (38, False)])
 def test_a_rank_that_stopped_early_is_said(steps: int, is_said: bool, tmp_path: Path) -> None:
     reading = two_ranks(tmp_path, [0.1] * 40, [0.1] * steps)

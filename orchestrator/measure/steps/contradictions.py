@@ -5,7 +5,6 @@ A program may write its step file itself, and a defect may write a step twice. T
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any
@@ -20,6 +19,8 @@ _TOTALS = {"tokens": "processed", **{name: name for name in COUNTS[1:]}}
 _SHORTEST_S = 1e-6
 # If a run has more steps than this, its step file may have been read only in part.
 _MOST_STEPS = 10**6
+# The steady steps of all ranks may take longer than those of one rank by this share, and by two steps.
+_APART = 0.1
 # The times of steps add up exactly if the instrument writes them, and roughly if they come from two clocks.
 _EXACT, _ROUGH = (0.01, 0.001), (1.0, 0.05)
 
@@ -30,15 +31,15 @@ def contradiction(
     *,
     ranks_per_batch: int = 1,
     wall_s: float | None,
+    one_clock: bool = True,
 ) -> str | None:
     """Return a sentence about the first contradiction that is found, or None if nothing contradicts the steps.
 
-    `ranks_per_batch` neighbouring ranks have counted the same batch.
+    `ranks_per_batch` neighbouring ranks have counted the same batch. With `one_clock`, all ranks ran on one host.
     """
     by_rank = {worker.get("rank") or 0: worker for worker in workers}
     found = (why for rank, steps in ranks.items() for why in _of_rank(rank, steps, by_rank.get(rank, {}), wall_s))
-    hosts = {rank: by_rank.get(rank, {}).get("host") for rank in ranks}
-    return next(chain(found, _of_groups(ranks, ranks_per_batch), _not_at_once(ranks, hosts)), None)
+    return next(chain(found, _of_groups(ranks, ranks_per_batch), _not_at_once(ranks) if one_clock else ()), None)
 
 
 def fewer_steps(ranks: Mapping[int, Sequence[Step]]) -> Iterator[str]:
@@ -49,15 +50,39 @@ def fewer_steps(ranks: Mapping[int, Sequence[Step]]) -> Iterator[str]:
             yield f"rank {rank} made only {len(steps):,} steps, and another rank {most:,}; only steps of all ranks count"
 
 
-def _not_at_once(ranks: Mapping[int, Sequence[Step]], hosts: Mapping[int, object]) -> Iterator[str]:
-    """Compare the times of ranks on the same host, which share a clock. One after the other, they have no common speed."""
-    for host in {*hosts.values()}:
-        known = [(rank, steps[0], steps[-1]) for rank, steps in ranks.items() if steps and hosts[rank] == host]
-        begins = [(at - first.seconds, rank) for rank, first, _ in known if (at := first.ended_at) is not None]
-        ends = [(at, rank) for rank, _, last in known if (at := last.ended_at) is not None]
-        (began, late), (ended, early) = max(begins, default=(0.0, 0)), min(ends, default=(math.inf, 0))
-        if began > ended:
-            yield f"rank {late} began its first step {began - ended:,.3g} s after rank {early} had ended its last one"
+def _not_at_once(ranks: Mapping[int, Sequence[Step]]) -> Iterator[str]:
+    """Compare the times of ranks. One after the other, they have no common speed."""
+    spans = _spans(ranks)
+    began, late = max(((begin, rank) for rank, (begin, _) in spans.items()), default=(0.0, 0))
+    ended, early = min(((end, rank) for rank, (_, end) in spans.items()), default=(0.0, 0))
+    if began > ended:
+        yield f"rank {late} began its first step {began - ended:,.3g} s after rank {early} had ended its last one"
+
+
+def partly_at_once(ranks: Mapping[int, Sequence[Step]]) -> str | None:
+    """Return why the steps of ranks on one host have no common speed: clearly not all of them made steps all the time.
+
+    Ranks that wait for each other are apart by less than a step.
+    """
+    spans = _spans(ranks)
+    if not spans:
+        return None
+    whole = max(end for _, end in spans.values()) - min(begin for begin, _ in spans.values())
+    longest, steps = max(end - begin for begin, end in spans.values()), max(map(len, ranks.values()))
+    if whole <= longest * (1 + _APART + 2 / steps):
+        return None
+    lost = f"in {whole - longest:,.3g} of {whole:,.3g} s, only some of them trained"
+    return f"the processes made the same steps at different times: {lost}"
+
+
+def _spans(ranks: Mapping[int, Sequence[Step]]) -> dict[int, tuple[float, float]]:
+    """Return when each rank's first step began, and its last one ended, if the program reported it."""
+    ends = {rank: (steps[0], steps[0].ended_at, steps[-1].ended_at) for rank, steps in ranks.items() if steps}
+    return {
+        rank: (began - first.seconds, ended)
+        for rank, (first, began, ended) in ends.items()
+        if began is not None and ended is not None
+    }
 
 
 def _of_groups(ranks: Mapping[int, Sequence[Step]], ranks_per_batch: int) -> Iterator[str]:
