@@ -404,6 +404,23 @@ def test_a_package_of_the_repository_is_installed_from_each_commit(
     assert bisection(made[1], made[2]).lines() == result.lines()
 
 
+def test_with_padded_rows_the_speed_without_padding_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that pads less was called bad: 10 % fewer tokens per second, and 76 % more of them were no padding."""
+    made = repository(tmp_path / "project", speeds((2, 1000.0), (2, 800.0)))
+    bisection = Bisection(tmp_path / "project")
+    train = bisection.train
+
+    def padded(job: Job) -> RunRecord:
+        speed = next(number.value for number in train(job).measurements if number.name == "train_tokens_per_second")
+        experiment = Store(job.folder.results).experiment(job.experiment_id)
+        record = ended(experiment, job.repeat, tokens_per_s=2.5e3 - speed, real_tokens_per_s=speed)
+        return replace(record, started_at=time.time(), wall_s=0.1)
+
+    monkeypatch.setattr(bisection, "train", padded)
+    result = bisection(made[0], "main")
+    assert places(result) == (1, 2) and "real tok/s" in "\n".join(result.lines())
+
+
 # The command.
 
 

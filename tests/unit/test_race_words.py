@@ -527,6 +527,31 @@ def test_what_is_over_a_limit_is_not_the_next() -> None:
     assert "kind a is the fastest within the limits; kind c, the next, is " in text
 
 
+def test_padding_is_no_speed_although_one_experiment_does_not_know_its_own(tmp_path: Path) -> None:
+    """Of two candidates the padded one won as soon as a third one had only tokens per second."""
+    speeds = [
+        {"tokens_per_s": 1000.0, "real_tokens_per_s": 900.0},
+        {"tokens_per_s": 1200.0, "real_tokens_per_s": 720.0},
+    ]
+    every = (A, B, replace(A, id="s-c-000000000000", arguments={"kind": "c"}))
+    cells = [
+        (one, [ended(one, repeat, **numbers) for repeat in (1, 2, 3)])
+        for one, numbers in zip(every, [*speeds, {"tokens_per_s": 800.0}], strict=True)
+    ]
+    (raced,) = places(every, Store.resume(stored(tmp_path / "r", *cells)), Aim())
+    assert raced.leader == A.id
+
+
+def test_a_wrong_result_does_not_race_without_eager_either(tmp_path: Path) -> None:
+    """A function that returned zeros was the fastest, and the right ones were dropped."""
+    cells = [
+        (one, [ended(one, repeat, tokens_per_s=speed, relative_error=error) for repeat in (1, 2, 3)])
+        for one, speed, error in ((A, 900.0, 1.0), (B, 100.0, 1e-7))
+    ]
+    (raced,) = places([A, B], Store.resume(stored(tmp_path / "r", *cells)), Aim())
+    assert view.what_became(raced, A.id) == "dropped in round 1: wrong, or less exact than eager"
+
+
 @pytest.mark.parametrize("hostile", ["1e999", "1" + 400 * "0", "NaN"], ids=["infinity", "digits", "nan"])
 def test_a_number_beyond_all_floats_is_no_speed_and_over_no_limit(tmp_path: Path, hostile: str) -> None:
     """The answer was `nan % slower (nan to nan)`, and the file of the race was no JSON."""
@@ -565,7 +590,9 @@ def test_an_operator_that_is_far_less_exact_does_not_race(
     store = Store.resume(stored(tmp_path / "r", *cells))
     (raced,) = places([one for one, _ in cells], store)
     assert raced.winner == ("s-e-000000000000" if drops else "s-f-000000000000")
-    assert (view.what_became(raced, "s-f-000000000000") == "dropped in round 1: less exact than eager") is drops
+    assert (
+        view.what_became(raced, "s-f-000000000000") == "dropped in round 1: wrong, or less exact than eager"
+    ) is drops
 
 
 def test_a_race_without_a_winner_says_so() -> None:

@@ -145,7 +145,7 @@ REAL, WHOLE = "real_tokens_per_s", "train_tokens_per_second"
 
 @given(
     argument=st.sampled_from(["max_seq_len", "effective_packing", "per_device_train_batch_size", "optim"]),
-    shares=st.tuples(*[st.sampled_from([0.0, 0.04, 0.05, 0.3, None])] * 2),
+    shares=st.tuples(*[st.sampled_from([0.0, 0.04, 0.06, 0.3, None])] * 2),
     name=st.sampled_from([SPEED, WHOLE]),
     is_asked=st.booleans(),
 )
@@ -163,7 +163,7 @@ def test_a_speed_that_counts_padding_is_judged_only_if_the_padding_is_the_same(
     rules = Rules(metrics=(name,)) if is_asked else Rules()
     rows = {row.metric: row for row in compared(paired(*sides, arguments=changed), rules=rules).rows}
     is_known, is_length = None not in shares, argument in ("max_seq_len", "effective_packing")
-    is_large = is_known and abs(shares[0] - shares[1]) > 0.02
+    is_large = is_known and abs(shares[0] - shares[1]) > 0.05
     is_other = (is_large or (argument != "optim" and shares[0] != shares[1])) if is_known else is_length
     if is_known and is_other and not is_asked:
         assert rows.keys() == {REAL} and rows[REAL].verdict in (Verdict.IMPROVED, Verdict.REGRESSED, Verdict.SAME)
@@ -176,7 +176,7 @@ def test_a_speed_that_counts_padding_is_judged_only_if_the_padding_is_the_same(
     assert row.why == (why if is_other else "")
 
 
-@pytest.mark.parametrize(("share", "is_other"), [(0.89, False), (0.58, True)])
+@pytest.mark.parametrize(("share", "is_other"), [(0.87, False), (0.58, True)])
 def test_padding_that_no_argument_explains_is_no_speed(share: float, is_other: bool) -> None:
     """A newer collator padded to the longest row that is allowed. Files such as benchmarks.csv do not know its version."""
     sides = [entry("a", {SPEED: NOISY, REAL: times(factor)}) for factor in (0.9, share)]

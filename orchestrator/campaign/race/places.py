@@ -25,7 +25,8 @@ from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import NO_RETRY, can_run, is_due_again
 from orchestrator.results.store import Store
 from orchestrator.results.table.baseline import is_less_exact
-from orchestrator.results.table.doubts import ERROR, raises_doubt
+from orchestrator.results.table.baseline.other_work import UNEXPLAINED_PADDING, counts_padding
+from orchestrator.results.table.doubts import ERROR, WRONG_RESULT, raises_doubt
 from orchestrator.trainers import argument_names
 from orchestrator.trainers.external.operators import NAME as OPERATORS
 from orchestrator.trainers.external.operators import WORK
@@ -33,8 +34,9 @@ from orchestrator.trainers.external.pytest_benchmark import NAME as SUITE
 
 # Of these speeds, the one that most experiments of a place have is compared. The last one is a time: a shorter one is faster.
 CALL_TIME = "call_time_s"
+REAL, PADDED = "real_tokens_per_s", "tokens_per_s"
 SPEEDS = (
-    *("real_tokens_per_s", "tokens_per_s", "samples_per_s", "train_tokens_per_second", "train_samples_per_second"),
+    *(REAL, PADDED, "samples_per_s", "train_tokens_per_second", "train_samples_per_second"),
     CALL_TIME,
 )
 ENERGY = "energy_per_real_token_j"
@@ -208,31 +210,41 @@ def _ended(store: Store, experiment: Experiment) -> list[StoredRun]:
 
 
 def _speed(records: Iterable[Records]) -> str:
-    """Return the speed that most experiments have. Of several, return the first of SPEEDS."""
-    counts: Counter[str] = Counter()
+    """Return the speed that most experiments have. Of several, return the first of SPEEDS.
+
+    If experiments have other shares of padding, a speed that counts it does not compare them.
+    """
+    counts, shares = Counter[str](), list[float]()
     for of_one in records:
-        counts.update(
-            {
-                number.name
-                for record in of_one
-                if record is not None and record.status is Status.OK
-                for number in record.measurements
-                if number.name in SPEEDS and finite(number.value)
-            }
-        )
-    return max(SPEEDS, key=lambda name: (counts[name], -SPEEDS.index(name)))
+        numbers = [_speeds(record) for record in of_one]
+        counts.update({name for found in numbers for name in found})
+        shares += [found[REAL] / found[PADDED] for found in numbers if REAL in found and found.get(PADDED, 0.0) > 0]
+    is_padded = bool(shares) and max(shares) - min(shares) > UNEXPLAINED_PADDING
+    names = [name for name in SPEEDS if not (is_padded and counts_padding(name))]
+    return max(names, key=lambda name: (counts[name], -SPEEDS.index(name)))
+
+
+def _speeds(record: RunRecord | None) -> dict[str, float]:
+    if record is None or record.status is not Status.OK:
+        return {}
+    known = ((number.name, finite(number.value)) for number in record.measurements if number.name in SPEEDS)
+    return {name: value for name, value in known if value is not None}
 
 
 def _inexact(group: Sequence[Experiment], records: Mapping[str, Records]) -> dict[tuple[str, int], NoSpeed]:
-    """Return NoSpeed.INEXACT for each run (id, place in its sequence) of an operator that is far less exact than eager."""
+    """Return NoSpeed.INEXACT for each run (id, place in its sequence) with a wrong result, or far less exact than eager."""
     operators = [one for one in group if one.trainer == OPERATORS]
     plain = [one for one in operators if one.arguments.get("implementation", PLAIN) == PLAIN]
     errors = [error for one in plain for record in records[one.id] if (error := _error(record)) is not None]
     return {
         (one.id, at): NoSpeed.INEXACT
-        for one in operators
+        for one in group
         for at, record in enumerate(records[one.id])
-        if errors and is_less_exact(_error(record), errors[-1], str(one.arguments.get("dtype")))
+        if (error := _error(record)) is not None
+        and (
+            error >= WRONG_RESULT
+            or (one in operators and errors and is_less_exact(error, errors[-1], str(one.arguments.get("dtype"))))
+        )
     }
 
 

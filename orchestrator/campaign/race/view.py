@@ -24,7 +24,7 @@ _BY_DEFAULT = f" (with at least {LEAST_REPEATS} runs of each)"
 _NO_SPEED = {
     NoSpeed.NO_MEMORY: "out of memory",
     NoSpeed.OVER_LIMIT: "over the limit",
-    NoSpeed.INEXACT: "less exact than eager",
+    NoSpeed.INEXACT: "wrong, or less exact than eager",
     NoSpeed.FAILED: "it failed",
     NoSpeed.MISSING: "without a number",
     NoSpeed.IN_DOUBT: "each speed was in doubt",

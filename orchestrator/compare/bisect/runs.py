@@ -6,8 +6,9 @@ runs what is missing. A round is a run of each end and of the probe. In the n-th
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from orchestrator.campaign.loop import Event, EventKind, run_benchmark
 from orchestrator.compare.bisect.checkout import Checkout, NotBuilt
 from orchestrator.compare.bisect.evidence import Round
 from orchestrator.compare.bisect.search import Unmeasured
-from orchestrator.compare.rules import HEADLINES
+from orchestrator.compare.rules import HEADLINES, REAL_TOKENS, TOKENS
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError, suggestion
 from orchestrator.executors import Executor
 from orchestrator.files.printable_text import one_line
@@ -60,7 +61,7 @@ class Runs:
         if isinstance(record, Unmeasured):
             raise self._broken_end(0, record.why)
         found = self._numbers(0, record)
-        self.metric = named or next((name for name in HEADLINES if name in found), "")
+        self.metric = named or _headline(found)
         if self.metric not in found:
             what = f"--metric {named}: the run of the good end does not have it" if named else "the run has no speed"
             raise SelectionError(f"{what}{suggestion(self.metric, found)}")
@@ -166,7 +167,7 @@ class Runs:
     def _line(self, at: int, record: RunRecord) -> str:
         found = self._numbers(at, record)
         # The first run of all is shown before it has decided the metric.
-        metric = self.metric or next((name for name in HEADLINES if name in found), "")
+        metric = self.metric or _headline(found)
         shown = f"  {show(metric, found[metric])}" if metric in found else ""
         cause = f"  {record.kind}: {record.cause}" if record.kind else ""
         key = self.checkout.candidates[at].key
@@ -225,3 +226,10 @@ class Runs:
         for at in range(len(self.checkout.candidates)):
             store = self.store(at)
             yield from store.contents().experiments if store else ()
+
+
+def _headline(found: Mapping[str, float]) -> str:
+    """Return the first speed that a run has; of padded rows, the speed without padding. Return an empty text without a speed."""
+    name = next((name for name in HEADLINES if name in found), "")
+    is_padded = name == TOKENS and found.get(REAL_TOKENS, math.inf) < found[TOKENS]
+    return REAL_TOKENS if is_padded else name

@@ -11,15 +11,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from statistics import fmean
 
 from orchestrator.compare.comparison import Difference
 from orchestrator.compare.history import change_points
 from orchestrator.compare.history.change_points import FEWEST, MIN_LENGTH, MOST_PER_SERIES, Level, usual_penalty
 from orchestrator.compare.history.history import Kind, Point, Series, Step
 from orchestrator.compare.rules import Rule
+from orchestrator.compare.sides.incomparable import measured_padding
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import Judged
-from orchestrator.results.table.baseline.other_work import other_padding, other_source, other_work
+from orchestrator.results.table.baseline.other_work import counts_padding, other_padding, other_source, other_work
 
 # If nothing changed, about this share of the histories shows a step.
 ERROR_RATE = 0.05
@@ -132,17 +134,29 @@ def _changes(
                     since=part.start if found is drifts else since,
                     before=_value(old, since, points),
                     after=_value(part, at, points),
-                    kind=_kind(course.rule, shift, passed),
+                    kind=_kind(course, shift, passed, levels=(points[since : old.stop], points[at : part.stop])),
                 )
             )
             old, since = part, at
     return tuple(steps), tuple(drifts)
 
 
-def _kind(rule: Rule, shift: float, passed: Iterable[Point]) -> Kind:
+def _kind(course: Course, shift: float, passed: Iterable[Point], *, levels: Sequence[Sequence[Point]]) -> Kind:
+    """Return the kind of a shift between two levels. A rate of tokens that moved with its padding has that of the real tokens."""
+    rule = course.rule
     if rule.judged is Judged.GUARD or is_other_work(rule.metric, passed):
         return Kind.CHANGED
+    before, after = map(_real_share, levels)
+    if before and after and counts_padding(rule.metric) and measured_padding(before, after):
+        real = shift + math.log(after / before)
+        if abs(real) < math.log1p(course.effect) or real * shift < 0:
+            return Kind.CHANGED
     return Kind.BETTER if rule.is_better(shift) else Kind.WORSE
+
+
+def _real_share(points: Sequence[Point]) -> float | None:
+    known = [point.real_share for point in points if point.real_share is not None]
+    return fmean(known) if known else None
 
 
 def is_other_work(name: str, passed: Iterable[Point]) -> bool:

@@ -66,6 +66,7 @@ def _course(
             interval=None,
             runs=sum(point.runs for point, _ in some),
             changes=_common([point.changes for point, _ in some]),
+            real_share=_mean_share([point.real_share for point, _ in some]),
             doubts=tuple(dict.fromkeys(doubt for point, _ in some for doubt in point.doubts)),
         )
         for campaign, some in points.items()
@@ -76,6 +77,11 @@ def _course(
         effect=rule.fleet_effect,
         errors=tuple(math.hypot(*(error for _, error in some)) / len(some) for some in points.values()),
     )
+
+
+def _mean_share(shares: Sequence[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return fmean(known) if known and len(known) == len(shares) else None
 
 
 def _logs(course: Course) -> dict[int, float]:

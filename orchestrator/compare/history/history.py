@@ -44,7 +44,7 @@ class Point:
 
     `campaign` is the index of the campaign. `changes` are the differences of environment and arguments from the previous point.
     `doubts` say how runs of the campaign were disturbed, so that the value is in doubt. `id` is the experiment's id in the
-    campaign, or None, also for the mean of all experiments.
+    campaign, or None, also for the mean of all experiments. `real_share` is the share of tokens without padding, if known.
     """
 
     campaign: int
@@ -56,6 +56,7 @@ class Point:
     changes: tuple[Difference, ...] = ()
     doubts: tuple[str, ...] = ()
     id: str | None = None
+    real_share: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

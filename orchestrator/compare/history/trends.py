@@ -25,7 +25,7 @@ from orchestrator.compare.sides.pairing import pair
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import Direction
-from orchestrator.results.table.baseline.other_work import is_time_of_call
+from orchestrator.results.table.baseline.other_work import is_speed_of_call
 
 _ID_DIGITS = 12
 
@@ -133,7 +133,7 @@ def _leave_out_wrong_calls(track: _Track) -> bool:
 
 
 def _without_wrong_calls(entry: Entry) -> Entry:
-    return _without(entry, lambda run, name: is_time_of_call(name) and has_wrong_result(run.numbers))
+    return _without(entry, lambda run, name: is_speed_of_call(name) and has_wrong_result(run.numbers))
 
 
 def _without(entry: Entry, is_left_out: Callable[[Run, str], bool]) -> Entry:
@@ -230,6 +230,7 @@ def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Run
             interval=interval,
             runs=len(runs),
             changes=since,
+            real_share=real_share(entry),
             doubts=repeats.doubts(entry, runs, metric),
             id=entry.id,
         )

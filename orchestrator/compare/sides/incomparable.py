@@ -16,8 +16,9 @@ from orchestrator.compare.sides.keys import EFFECTIVE
 from orchestrator.records import Status
 from orchestrator.results.table.aggregate import LOSS
 from orchestrator.results.table.baseline.other_work import (
+    UNEXPLAINED_PADDING,
     counts_padding,
-    is_time_of_call,
+    is_speed_of_call,
     other_padding,
     other_source,
     other_work,
@@ -26,9 +27,10 @@ from orchestrator.results.table.doubts import ERROR, WRONG_RESULT
 from orchestrator.results.table.rows import FINGERPRINT
 
 OK = Status.OK.value
-# A smaller difference between shares of padding does not count. The second limit holds if no argument or data explains it: the
-# steady steps of two runs may have other rows of the same data.
-_PADDING, _UNEXPLAINED_PADDING = 0.001, 0.02
+# A smaller difference between shares of padding does not count, if an argument or data explains it.
+_PADDING = 0.001
+# A change of the measured share of padding in a list of changes. It is not the name of an argument, so it decides nothing.
+PADDING = "padded tokens"
 # Packages that draw the random weights of a `config:` model.
 _DRAW_WEIGHTS = ("torch", "transformers")
 
@@ -116,7 +118,7 @@ def unlike(pair: Pair, name: str) -> str:
         return f"{source} differs, so it may be another number"
     if name == LOSS:
         return _other_weights(pair)
-    if is_time_of_call(name) and (side := _wrong_side(pair)):
+    if is_speed_of_call(name) and (side := _wrong_side(pair)):
         return f"the operator's result is wrong on {side}, so it has no speed"
     return _other_padding(pair, name)
 
@@ -165,9 +167,9 @@ def _by(cause: str | None) -> str:
 
 def measured_padding(before: float | None, after: float | None) -> Difference | None:
     """Return the difference of two measured shares of padding if it is more than other rows make. The shares are of real tokens."""
-    if before is None or after is None or abs(after - before) <= _UNEXPLAINED_PADDING:
+    if before is None or after is None or abs(after - before) <= UNEXPLAINED_PADDING:
         return None
-    return Difference(name="padding", base=f"{1 - before:.1%}", new=f"{1 - after:.1%}")
+    return Difference(name=PADDING, base=f"{1 - before:.1%}", new=f"{1 - after:.1%}")
 
 
 def real_share(entry: Entry | None) -> float | None:

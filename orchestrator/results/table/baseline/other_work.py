@@ -83,6 +83,9 @@ _METRICS: Mapping[str, tuple[Work, ...]] = {
 }
 # Rates that count padding as work.
 _COUNT_PADDING = ("tokens_per_s", "tokens_per_s_per_gpu", "train_tokens_per_second")
+# A smaller difference between shares of padding is not a change of the padding, unless an argument or other data explain it: the
+# steady steps of two runs may have other rows of the same data.
+UNEXPLAINED_PADDING = 0.05
 _TIMES_OF_OWN_TRAINERS = re.compile(r".*(?<!_per)_(s|ms|us|ns)")
 
 
@@ -95,9 +98,9 @@ def other_work(name: str, arguments: Iterable[str]) -> str | None:
     return next((argument for argument in arguments if measured & _changed(argument)), None)
 
 
-def is_time_of_call(name: str) -> bool:
-    """Return whether a metric is a time of an operator's call."""
-    return Work.CALL in _measured(name) and Work.STEP in _measured(name)
+def is_speed_of_call(name: str) -> bool:
+    """Return whether a metric is a time of an operator's call, or is computed with one."""
+    return {Work.CALL, Work.STEP} <= _measured(name) or name in ("operator_tflops_per_s", "operator_bytes_per_s")
 
 
 def counts_padding(name: str) -> bool:
