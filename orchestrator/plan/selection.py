@@ -102,7 +102,8 @@ def _settings(texts: Sequence[str], keys: Mapping[str, Any]) -> tuple[dict[str, 
             changed[head] = parse_scalar(value)
         else:
             if head == "matrix" and rest:
-                raise SelectionError(f"--set {path}: write an axis as --axis {rest}=VALUE,VALUE")
+                cure = f"--set {rest}=[VALUE,VALUE]" if rest in SETTABLE else f"--axis {rest}=VALUE,VALUE"
+                raise SelectionError(f"--set {path}: write an axis as {cure}")
             key = "" if path in names("huggingface") else path  # this is an argument, not a misspelt key
             hint = suggestion(key, ("arguments.NAME", "env.NAME", "measure.within", *SETTABLE))
             example = f"; for an argument of the trainer write --set arguments.{path}={value}"

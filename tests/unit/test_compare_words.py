@@ -48,6 +48,12 @@ def test_the_number_of_runs_is_that_of_the_rows_that_more_runs_would_settle() ->
     assert text.endswith("at 1 and 2 GPUs; about 15 more runs per side would settle 1 of 2")
 
 
+def test_the_error_of_an_operator_is_neither_memory_nor_hidden_by_it() -> None:
+    base, new = (entry("a", {PEAK: [1000.0 * 1.1**end], "relative_error": [0.001 * 400**end]}) for end in (0, 1))
+    assert said(compared(paired(base, new))).keys() == {"More memory", "Less exact"}
+    assert said(compared(paired(new, base))).keys() == {"Less memory", "More exact"}
+
+
 def test_many_experiments_are_counted() -> None:
     many = [slower(f"model-{number} · none · 1 GPU", 0.9) for number in range(MOST_ENTRIES + 2)]
     assert said(compared(*many))["Slower"].endswith("; and 2 more")

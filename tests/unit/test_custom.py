@@ -239,7 +239,7 @@ def test_a_name_like_that_of_a_column_over_repeats_is_allowed(name: str) -> None
     "name",
     [
         *("tokens_per_s_low", "real_tokens_per_s_high", "tokens_per_s_runs", "round_time_spread"),
-        *("runs", "status", "id", "num_gpus", "provenance_torch"),
+        *("runs", "status", "id", "num_gpus", "provenance_torch", "load_per_core"),
     ],
 )
 def test_the_name_of_a_column_of_tunebench_itself_is_refused(name: str) -> None:

@@ -16,18 +16,19 @@ from orchestrator.compare.rules import DEFAULT, HEADLINES
 from orchestrator.compare.view import wording
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.metrics import Judged, metric
+from orchestrator.results.table.aggregate import ERRORS
 
 SPEEDS = (*HEADLINES, "step_time_s")
 MOST_ENTRIES = 3
 _LONGEST = 200
 _GPUS = re.compile(r"(?P<count>\d+) (?P<noun>GPU|process)(s|es)?")
 BETWEEN = " · "
-_SPEED, _MEMORY, _LOSS = "speed", "memory", "loss"
+_SPEED, _MEMORY, _LOSS, _ERROR = "speed", "memory", "loss", "error"
 _KINDS = {Verdict.REGRESSED: "failure", Verdict.IMPROVED: "gain"}
-# The first words of a sentence about speed, memory or loss.
+# The first words of a sentence about speed, memory, loss or the error of an operator.
 _HEADS = {
-    Verdict.REGRESSED: {_SPEED: "Slower", _MEMORY: "More memory", _LOSS: "Higher loss"},
-    Verdict.IMPROVED: {_SPEED: "Faster", _MEMORY: "Less memory", _LOSS: "Lower loss"},
+    Verdict.REGRESSED: {_SPEED: "Slower", _MEMORY: "More memory", _LOSS: "Higher loss", _ERROR: "Less exact"},
+    Verdict.IMPROVED: {_SPEED: "Faster", _MEMORY: "Less memory", _LOSS: "Lower loss", _ERROR: "More exact"},
 }
 _WITHOUT_NUMBERS = {
     Verdict.FAILED: ("failure", "Failed"),
@@ -86,6 +87,8 @@ def family(name: str) -> str:
     """Return the family of a metric: its label, if it is neither a speed, nor a memory, nor the loss."""
     if name in SPEEDS:
         return _SPEED
+    if name in ERRORS:
+        return _ERROR
     return {Judged.TOLERANCE: _MEMORY, Judged.GUARD: _LOSS}.get(metric(name).judged, wording.heading(name))
 
 

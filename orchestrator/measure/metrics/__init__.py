@@ -62,7 +62,10 @@ OVER_REPEATS = frozenset(
 
 # The names that no trainer may report: Tunebench makes these columns from records, from other columns, or from several rows.
 _MADE = (*work.RELATIVE, *work.COMPARISON, *work.COST)
-OURS = frozenset(("wall_s", "neighbours", *(metric.name for metric in _MADE))) | OVER_REPEATS
+OURS = (
+    frozenset(("wall_s", "neighbours", "load_per_core", "steal_share", *(metric.name for metric in _MADE)))
+    | OVER_REPEATS
+)
 
 
 def columns(where: Where) -> tuple[str, ...]:

@@ -28,8 +28,8 @@ from orchestrator.trainers.units import fitting_units, unit_of, wrong_unit
 TOKENS = "tokens_per_s"
 # Names are nearly alike from this share of common letters on, as in difflib.
 _NEAR = 0.9
-# Words in the names of metrics that may be tokens per second.
-_SPEED = re.compile(r"speed|throughput|tok|tps", re.IGNORECASE)
+# Names of metrics that may be tokens per second.
+_SPEED = re.compile(r"(.*_)?(speed|throughput|tps|tok(en)?s?(_per_?|_|/)s(ec|econd)?)", re.IGNORECASE)
 # The words before a script. `{python}` is the interpreter that trains. An option without a value may follow.
 _PLAIN_OPTION = re.compile(r"-[bBdEIOPqsSuvx]+")
 _PYTHON = re.compile(r"\{python\}|(.*/)?python[\d.]*")
@@ -119,7 +119,7 @@ def notes_on_metrics(scenario: Scenario) -> Iterator[str]:
 
 
 def _may_be_speed(name: str, unit: str | None) -> bool:
-    return unit in fitting_units(TOKENS) or (unit is None and _SPEED.search(name) is not None)
+    return unit in fitting_units(TOKENS) or (unit is None and _SPEED.fullmatch(name) is not None)
 
 
 def _nearly(name: str) -> str | None:

@@ -45,7 +45,14 @@ DOUBTFUL = (
     *(*STEADY_SPEEDS, *WHOLE_SPEEDS, "labelled_tokens_per_s", "pairs_per_s", "steps_per_s", "train_steps_per_second"),
     *("tokens_per_s_per_gpu", "real_tokens_per_s_per_gpu", "tflops_per_s_per_gpu", "mfu", "hfu", ENERGY),
     *("reported_step_time_s", "reported_tokens_per_s", "reported_tflops_per_s_per_gpu", OF_TOKENS, TO_FINISH),
-    *("host_time_s", "device_time_s", "operator_tflops_per_s", "operator_bytes_per_s"),
+    *(
+        "time_to_target_s",
+        "cost_to_target",
+        "host_time_s",
+        "device_time_s",
+        "operator_tflops_per_s",
+        "operator_bytes_per_s",
+    ),
 )
 _SCALING = "scaling_efficiency"
 
