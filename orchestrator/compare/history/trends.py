@@ -97,7 +97,7 @@ def _campaign(one: Read) -> Campaign:
 def _left_out(shortened: int, wrong: int, courses: Sequence[Course]) -> Iterator[str]:
     """Yield sentences about losses, times and first runs that are left out."""
     if wrong:
-        yield f"times of an operator's runs with a wrong result are not followed ({counted(wrong, 'experiment')})"
+        yield f"times of an operator with a wrong result are not followed ({counted(wrong, 'experiment')})"
     if shortened:
         yield f"losses of runs that ended early at different steps are not followed ({shortened} experiment(s))"
     cold = [f"{course.series.label} ({course.series.metric})" for course in courses if course.series.without_first]
@@ -133,7 +133,9 @@ def _leave_out_wrong_calls(track: _Track) -> bool:
 
 
 def _without_wrong_calls(entry: Entry) -> Entry:
-    return _without(entry, lambda run, name: is_speed_of_call(name) and has_wrong_result(run.numbers))
+    """Remove the times of all runs if one run is wrong, as in `compare`."""
+    is_wrong = any(has_wrong_result(run.numbers) for run in entry.runs)
+    return _without(entry, lambda _, name: is_wrong and is_speed_of_call(name))
 
 
 def _without(entry: Entry, is_left_out: Callable[[Run, str], bool]) -> Entry:
