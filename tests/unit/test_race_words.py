@@ -458,7 +458,7 @@ def test_the_drawing_of_a_race_has_room_for_each_interval(tmp_path: Path) -> Non
 
 
 def test_the_drawing_of_a_race_has_the_numbers_of_runs_of_the_terminal(tmp_path: Path) -> None:
-    """Of three runs one was in doubt: the terminal said 2 of 3, and the page 3 runs."""
+    """The terminal left out a run in doubt, and the page counted it."""
     store = Store.create(tmp_path / "r", {})
     as_json.keep([place({"a": [4.6, 4.4, 4.7], "b": [4.4, NoSpeed.IN_DOUBT, 4.3]})], store, Aim())
     assert [row[1] for row in races([store.root]).views[0].rows] == ["3", "2 of 3"]
@@ -528,7 +528,7 @@ def test_what_is_over_a_limit_is_not_the_next() -> None:
 
 
 def test_padding_is_no_speed_although_one_experiment_does_not_know_its_own(tmp_path: Path) -> None:
-    """Of two candidates the padded one won as soon as a third one had only tokens per second."""
+    """The padded candidate won if a third one did not know its padding."""
     speeds = [
         {"tokens_per_s": 1000.0, "real_tokens_per_s": 900.0},
         {"tokens_per_s": 1200.0, "real_tokens_per_s": 720.0},
@@ -540,6 +540,15 @@ def test_padding_is_no_speed_although_one_experiment_does_not_know_its_own(tmp_p
     ]
     (raced,) = places(every, Store.resume(stored(tmp_path / "r", *cells)), Aim())
     assert raced.leader == A.id
+
+
+def test_a_speed_of_0_is_unknown_and_another_one_is_compared(tmp_path: Path) -> None:
+    cells = [
+        (one, [ended(one, repeat, train_tokens_per_second=0.0, train_samples_per_second=speed) for repeat in (1, 2, 3)])
+        for one, speed in ((A, 2.0), (B, 1.0))
+    ]
+    (raced,) = places([A, B], Store.resume(stored(tmp_path / "r", *cells)), Aim())
+    assert raced.winner == A.id
 
 
 def test_a_wrong_result_does_not_race_without_eager_either(tmp_path: Path) -> None:

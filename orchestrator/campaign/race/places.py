@@ -228,7 +228,7 @@ def _speeds(record: RunRecord | None) -> dict[str, float]:
     if record is None or record.status is not Status.OK:
         return {}
     known = ((number.name, finite(number.value)) for number in record.measurements if number.name in SPEEDS)
-    return {name: value for name, value in known if value is not None}
+    return {name: value for name, value in known if value}  # a Trainer writes 0 for a speed that it does not know
 
 
 def _inexact(group: Sequence[Experiment], records: Mapping[str, Records]) -> dict[tuple[str, int], NoSpeed]:
