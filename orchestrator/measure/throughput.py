@@ -78,23 +78,17 @@ def read(
     first = ordered[0]
     shared = rank_files.ranks_per_batch(first)
     series = _series(run_dir, _reporters(first, world_size), shared, rank_files.last_step(first))
-    state = _state(series, first)
+    state = _state(series, first, one_clock=one_clock)
     if isinstance(series, Caveat):
         series = _Series(ranks={}, together=(), lines={})
-    elif isinstance(state, steady_state.Steady) and one_clock:
-        apart = contradictions.partly_at_once(series.after(state.discarded_steps))
-        state = Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=apart) if apart else state
     numbers = rank_files.numbers(ordered, world_size=world_size) | _reported(series.together, first)
     numbers["recompiled_steps"] = recompilations.count(series.together)
     notes = [*rank_files.warnings(ordered, numbers), *contradictions.fewer_steps(series.lines)]
-    missing, impossible = list[Measurement](), None
+    impossible = None
     if isinstance(state, steady_state.Steady):
-        speed = _speed(series.together, state, world_size) | _warm_up(series.together, state, first)
-        numbers |= speed
-        divided, reasons = parts.read(series.after(state.discarded_steps), ordered)
-        numbers |= divided | batches.sizes(series.together[state.discarded_steps :], world_size=world_size)
-        unknown = {name: _NOT_COUNTED for name in _promised(series, first) if numbers.get(name) is None}
-        missing = _missing(unknown | {name: Caveat(detail=why) for name, why in reasons.items()})
+        found, reasons = _of_steady_state(series, state, ordered, world_size)
+        numbers |= found
+        missing = _missing(reasons)
         try:
             numbers |= _work(series.together, first, numbers)
         except flops.Overcounted as error:
@@ -120,6 +114,17 @@ def read(
             series.lines, ordered, ranks_per_batch=shared, wall_s=wall_s, one_clock=one_clock
         ),
     )
+
+
+def _of_steady_state(
+    series: _Series, state: steady_state.Steady, workers: Sequence[Worker], world_size: int
+) -> tuple[Cells, dict[str, Caveat]]:
+    """Return the numbers of the steady state, and why others are missing."""
+    divided, reasons = parts.read(series.after(state.discarded_steps), workers)
+    numbers = _speed(series.together, state, world_size) | _warm_up(series.together, state, workers[0]) | divided
+    numbers |= batches.sizes(series.together[state.discarded_steps :], world_size=world_size)
+    unknown = {name: _NOT_COUNTED for name in _promised(series, workers[0]) if numbers.get(name) is None}
+    return numbers, unknown | {name: Caveat(detail=why) for name, why in reasons.items()}
 
 
 def _missing(reasons: Mapping[str, Caveat]) -> list[Measurement]:
@@ -168,20 +173,24 @@ def _series(run_dir: Path, reporters: int, per_batch: int, at_most: int | None) 
     return _Series(ranks=shared, together=together, lines=ranks)
 
 
-def _state(series: _Series | Caveat, first: Worker) -> steady_state.Steady | Caveat:
-    """Return the steady state, or why there is none."""
+def _state(series: _Series | Caveat, first: Worker, *, one_clock: bool = False) -> steady_state.Steady | Caveat:
+    """Return the steady state, or why there is none. With `one_clock`, the ranks must have made their steps at the same time."""
     if problem := first.get("steps_problem"):
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=str(problem))
     if isinstance(series, Caveat):
         return series
     rule = _rule(first)
-    return steady_state.find(
+    found = steady_state.find(
         [step.seconds for step in series.together],
         after=[step.after for step in series.together],
         waits_s=[step.wait_s or 0.0 for step in series.together],
         discard_steps=rule.get("discard_steps"),
         at_least_steps=rule.get("at_least_steps"),
     )
+    if one_clock and isinstance(found, steady_state.Steady):
+        apart = contradictions.partly_at_once(series.after(found.discarded_steps))
+        return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=apart) if apart else found
+    return found
 
 
 def _speed(series: Sequence[Step], state: steady_state.Steady, world_size: int) -> Cells:

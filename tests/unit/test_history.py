@@ -145,7 +145,7 @@ def test_a_guard_that_moves_is_neither_better_nor_worse(tmp_path: Path) -> None:
 def test_a_speed_that_moved_with_its_padding_is_judged_by_the_real_tokens(
     speed: float, share: float, kind: Kind, tmp_path: Path
 ) -> None:
-    """A newer collator: 20 % more tokens per second, of which 40 % were padding. It was an improvement."""
+    """With more padding, the speed rose by 20 %, and that of the real tokens fell. It was an improvement."""
     places = [
         stored(tmp_path / f"n{night}", (BASELINE, measured(BASELINE, night, [at] * 3, real_tokens_per_s=at * real)))
         for night, (at, real) in enumerate([*[(1000.0, 0.9)] * 4, *[(speed, share)] * 4])

@@ -158,10 +158,7 @@ def _race(
             values[name][number] = runs[name][len(values[name])]
         left |= {name: Left(round=number, why=why) for name in racing if (why := _no_speed(values[name]))}
         racing = [name for name in racing if name not in left]
-        speeds = {
-            name: {at: value for at, value in of.items() if isinstance(value, float)} for name, of in values.items()
-        }
-        found = standing(speeds, noise=rules.noise, degrees=rules.degrees)
+        found = standing(_known(values), noise=rules.noise, degrees=rules.degrees)
         more = [name for order in orders for name in _asked_next(order, held, racing, found, left)]
         held -= {*more}
         if known := [name for name in racing if name in found.speeds and number > 1]:
@@ -176,6 +173,11 @@ def _race(
     return Race(
         round=number, due=(), racing=_in_order(racing, found), left=left, standing=found, is_cut=is_cut, used=used
     )
+
+
+def _known(values: _Rounds) -> dict[str, dict[int, float]]:
+    """Return the speeds of each experiment, by round."""
+    return {name: {at: value for at, value in of.items() if isinstance(value, float)} for name, of in values.items()}
 
 
 def _is_over(racing: Sequence[str], known: Sequence[str], found: Standing, rules: Rules, *, number: int) -> bool:

@@ -16,7 +16,7 @@ from torch import distributed
 # The float64 copies of larger tensors would not fit next to them.
 MOST_BYTES = 2**30
 ERRORS = ("max_error", "relative_error")
-# In a training, the gradient of a loss is one, or a quarter where four batches make a step. A backward pass may forget it.
+# The gradient of a loss is one, or a quarter if four batches make a step. A wrong backward pass may leave it out.
 _OF_LOSS = 0.25
 
 
