@@ -15,7 +15,7 @@ from orchestrator import trainers
 from orchestrator.compare.rules import DEFAULT
 from orchestrator.measure.metrics import METRICS
 from orchestrator.results.table.baseline import pairs_of
-from orchestrator.results.table.baseline.other_work import other_padding, other_work
+from orchestrator.results.table.baseline.other_work import other_padding, other_work, work_of
 
 KNOWN = json.loads((Path(trainers.__file__).parent / "argument_types.json").read_text(encoding="utf-8"))
 STEP = {"step_time_s", "first_step_s", "train_runtime", "train_loss", "steps_to_target"}
@@ -36,6 +36,15 @@ def test_of_all_known_arguments_only_these_change_the_work() -> None:
         *("gradient_accumulation_steps", "max_seq_len", "block_size", "packing"),
         *("max_iters", "max_steps", "num_train_epochs"),
     }
+
+
+def test_the_work_of_a_metric_is_that_of_its_arguments_with_their_values() -> None:
+    short = {"max_seq_len": 128, "optim": "sgd", "packing": None}
+    assert work_of("samples_per_s", short) == (("max_seq_len", "128"),)
+    assert work_of("samples_per_s", short) != work_of("samples_per_s", {**short, "max_seq_len": 256})
+    assert work_of("samples_per_s", short) == work_of("samples_per_s", {**short, "optim": "adam"})
+    assert work_of("tokens_per_s", short) == ()
+    assert work_of("train_tokens_per_second", {**short, "num_gpus": 2}) == (("num_gpus", "2"),)
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,15 @@ def other_work(name: str, arguments: Iterable[str]) -> str | None:
     return next((argument for argument in arguments if measured & _changed(argument)), None)
 
 
+def work_of(name: str, arguments: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Return the arguments that change the work that a metric measures, with their values as text, sorted by name.
+
+    Experiments can be compared by this metric if their results are the same. Arguments without a value are left out.
+    """
+    values = ((argument, repr(value)) for argument, value in arguments.items() if value is not None)
+    return tuple(sorted(one for one in values if other_work(name, one[:1])))
+
+
 def is_speed_of_call(name: str) -> bool:
     """Return whether a metric is a time of an operator's call, or is computed with one."""
     return {Work.CALL, Work.STEP} <= _measured(name) or name in ("operator_tflops_per_s", "operator_bytes_per_s")
