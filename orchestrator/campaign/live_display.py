@@ -21,10 +21,15 @@ from orchestrator.campaign.status import view
 from orchestrator.campaign.status.campaign import Reader, watching
 from orchestrator.errors import OrchestratorError
 from orchestrator.files.printable_text import printable
-from orchestrator.measure.metrics import show
+from orchestrator.measure.metrics import metric, show
 from orchestrator.records import Job, RunRecord, Status
 
 STYLES = {Status.OK: "green", Status.CANCELLED: "yellow"}
+# The line of a run shows the first of these that the run has. Without padding, if known: that decides in the report, too.
+SPEEDS = (
+    *("real_tokens_per_s_per_gpu", "tokens_per_s_per_gpu", "real_tokens_per_s", "tokens_per_s", "samples_per_s"),
+    *("train_tokens_per_second", "train_samples_per_second", "call_time_s"),
+)
 
 
 class Progress:
@@ -128,10 +133,12 @@ def _short_names(roots: Sequence[Path]) -> dict[Path, str]:
 
 
 def _speed(values: Mapping[str, object]) -> str:
-    """Return the steady-state speed as text. If the run has none, return the speed that the Trainer measured."""
-    for name, whose in (("tokens_per_s_per_gpu", ""), ("train_tokens_per_second", " by the Trainer's clock")):
-        if isinstance(values.get(name), (int, float)):
-            return f"  {show(name, values[name])} tokens/s per device{whose}"
-        if name in values:
-            return "  no steady-state speed"
-    return ""
+    """Return the first of SPEEDS that a run has, as text, or that it has no steady-state speed."""
+    name = next((name for name in SPEEDS if name in values), None)
+    if name is None:
+        return ""
+    if not isinstance(values[name], (int, float)):
+        return "  no steady-state speed"
+    unit = (metric(name).unit or "").removesuffix(", all devices")
+    clock = " by the Trainer's clock" if name.startswith("train_") else ""
+    return f"  {show(name, values[name])} {'a call' if unit == 's' else unit}{clock}"

@@ -79,15 +79,26 @@ def test_a_line_names_the_results_folder_where_several_take_turns(folders: tuple
 
 
 @pytest.mark.parametrize(
-    ("steady", "said"), [(2000.0, "  2,000 tokens/s per device"), (None, "  no steady-state speed")]
+    ("numbers", "said"),
+    [
+        ({"train_tokens_per_second": 1234.5, "tokens_per_s_per_gpu": 2000.0}, "  2,000 tokens/s per device"),
+        ({"train_tokens_per_second": 1234.5, "tokens_per_s_per_gpu": None}, "  no steady-state speed"),
+        (
+            {"tokens_per_s_per_gpu": 2000.0, "real_tokens_per_s_per_gpu": 1500.0, "tokens_per_s": 4000.0},
+            "  1,500 tokens/s per device",
+        ),
+        ({"tokens_per_s": 4000.0}, "  4,000 tokens/s"),
+        ({"train_samples_per_second": 12.5, "train_loss": 1.0}, "  12.5 samples/s by the Trainer's clock"),
+        ({"call_time_s": 2.5e-5, "first_call_s": 1.0}, "  25 µs a call"),
+        ({"train_loss": 1.0}, ""),
+    ],
 )
-def test_the_speed_of_a_run_is_that_of_the_report(steady: float | None, said: str, tmp_path: Path) -> None:
+def test_the_speed_of_a_run_is_that_of_the_report(numbers: dict[str, float | None], said: str, tmp_path: Path) -> None:
     told, one = io.StringIO(), job(tmp_path, 1)
-    values = {"train_tokens_per_second": 1234.5, "tokens_per_s_per_gpu": steady}
-    numbers = tuple(Measurement(name=name, value=value, source="") for name, value in values.items())
+    measured = tuple(Measurement(name=name, value=value, source="") for name, value in numbers.items())
     with Progress(Console(file=told, width=120)) as progress:
         progress.on_event(handed_over(one))
-        progress.on_event(ended(one, measurements=numbers))
+        progress.on_event(ended(one, measurements=measured))
     assert told.getvalue() == f"1/1 ok s-m r1  2.5 s{said}\n"
 
 
