@@ -16,7 +16,7 @@ from orchestrator.measure.steps import LATEST
 from orchestrator.monitors import perturbing
 from orchestrator.plan.expand import Plan
 from orchestrator.plan.identity.experiment_id import Digester
-from orchestrator.plan.identity.sources import folder_of
+from orchestrator.plan.identity.sources import folder_of, listed
 from orchestrator.records import Experiment
 from orchestrator.results import folder
 from orchestrator.results.contents import StoredExperiment
@@ -75,7 +75,7 @@ def _started_at(stored: StoredExperiment) -> float:
 def _differences(old: Experiment, new: Experiment) -> Iterator[str]:
     """Yield the beginning of a sentence for each file that changed."""
     if not old.sources:
-        yield "the content of the files is unknown for"
+        yield f"no content of {listed([*new.sources])} is recorded for"
         return
     for name in dict.fromkeys((*new.sources, *old.sources)):
         if name not in old.sources:

@@ -47,7 +47,7 @@ def results(root: Path, *experiments: Experiment, started_at: float = 1.7e9) -> 
         (BOTH, {"train.py": "2", "model.py": "2"}, ["train.py changed since", "model.py changed since"]),
         (BOTH, {"train.py": "2"}, ["train.py changed since", "model.py is not used any more since"]),
         ({"train.py": "1"}, BOTH, ["model.py is new since"]),
-        ({}, BOTH, ["the content of the files is unknown for"]),
+        ({}, BOTH, ["no content of train.py, model.py is recorded for"]),
         (BOTH, {}, []),
     ],
 )
