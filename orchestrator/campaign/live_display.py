@@ -140,5 +140,5 @@ def _speed(values: Mapping[str, object]) -> str:
     if not isinstance(values[name], (int, float)):
         return "  no steady-state speed"
     unit = (metric(name).unit or "").removesuffix(", all devices")
-    clock = " by the Trainer's clock" if name.startswith("train_") else ""
+    clock = " by the Trainer's clock" if name == "train_tokens_per_second" else ""
     return f"  {show(name, values[name])} {'a call' if unit == 's' else unit}{clock}"

@@ -39,8 +39,8 @@ DETAILS = tuple(metric.name for metric in _KNOWN if metric.where & Where.TABLES 
 
 HEADLINE = columns(Where.FIRST)
 
-# The speed of work without tokens. It is shown if no row has tokens per second.
-_OTHER_SPEED = "samples_per_s"
+# The speed of work without tokens. It is shown if no row has tokens per second. A command may have that of the whole run only.
+_OTHER_SPEED, _OF_WHOLE_RUN = "samples_per_s", "train_samples_per_second"
 
 # The memory of the training processes. It is shown if no row has memory of a GPU.
 _OTHER_MEMORY = "host_rss_bytes"
@@ -149,6 +149,8 @@ def cells(column: pd.Series[Any]) -> list[Value]:
 def headline(frame: pd.DataFrame) -> tuple[str, ...]:
     """Return the metrics that people read first. If no row has the usual speed or memory, add a different metric for it."""
     speed = [] if has_values(frame, "tokens_per_s") else [_OTHER_SPEED]
+    if not any(has_values(frame, name) for name in ("tokens_per_s", "train_tokens_per_second", _OTHER_SPEED)):
+        speed = [_OF_WHOLE_RUN]
     memory = [] if any(has_values(frame, name) for name in _GPU_MEMORY) else [_OTHER_MEMORY]
     at = HEADLINE.index(_GPU_MEMORY[0])
     return (*speed, *HEADLINE[:at], *memory, *HEADLINE[at:])
