@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
 from orchestrator.records import Job, RunFolder, RunRecord, Status, load
 from orchestrator.results import allocation_end
-from orchestrator.results.claims import read_claim
+from orchestrator.results.claims import HEARTBEAT_S, read_claim
 
 
 def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
@@ -34,7 +35,7 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
         cause=_why_lost(tail) if status is Status.LOST else interrupted,
         tail=tail or None,
         started_at=started_at,
-        wall_s=max(0.0, time.time() - started_at),
+        wall_s=max(0.0, _ended_at(job.folder) - started_at),
     )
 
 
@@ -52,6 +53,21 @@ def _kept_record(job: Job) -> RunRecord | None:
         return None
     run = (record.experiment_id, record.repeat, record.attempt)
     return record if run == (job.experiment_id, job.repeat, job.attempt) else None
+
+
+def _ended_at(folder: RunFolder) -> float:
+    """Return when the run's process ended, as far as its folder shows it. A campaign may be continued days later.
+
+    A living process touches its heartbeat. If no file but a record changed for longer than that, it ended at the last change.
+    """
+    now, record = time.time(), folder.record.name
+    try:
+        entries = [entry for entry in os.scandir(folder.path) if not entry.name.startswith(record)]
+        changes = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
+    except OSError:  # the run's command removed it
+        return now
+    last = max((change for change in changes if change <= now), default=now)
+    return last if now - last > 2 * HEARTBEAT_S else now
 
 
 def _modified(run_dir: Path) -> float:

@@ -319,6 +319,24 @@ def test_a_lost_runs_record_says_what_its_process_complained_about(store):
     assert (lost.status, lost.tail) == (Status.LOST, "ImportError: x\n")
 
 
+@pytest.mark.parametrize(("ago", "lived"), [(259_200.0, 100.0), (259_200.0, 0.0), (150.0, 140.0)])
+def test_a_lost_run_took_the_time_until_its_last_change_and_not_until_the_next_call(store, ago, lived):
+    """A machine that is down over the weekend uses no budget."""
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    claims.claim(job, executor="test")
+    began = time.time() - ago
+    content = json.loads(job.folder.claim.read_text())
+    job.folder.claim.write_text(json.dumps({**content, "claimed_at": began}))
+    for name in ("heartbeat", "stdout.log", "run-one.log"):
+        (job.run_dir / name).touch()
+    for path in job.run_dir.iterdir():
+        os.utime(path, (began, began))
+    os.utime(job.run_dir / "stdout.log", (began + lived, began + lived))
+    (job.run_dir / "record.json").write_text("{")  # damaged later
+    expected = ago if ago - lived < 2 * claims.HEARTBEAT_S else lived
+    assert unfinished_record(job).wall_s == pytest.approx(expected, abs=2.0)
+
+
 def test_states_of_a_run(store):
     job = store.job(experiment().id, repeat=1, attempt=1)
     assert claims.state(job.run_dir) is JobState.PENDING
