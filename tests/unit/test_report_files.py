@@ -267,9 +267,9 @@ def test_a_marker_that_is_none_of_ours_opens_nothing(call: Call, results: Path, 
 def test_a_page_that_cannot_be_written_takes_nothing_along(call: Call, results: Path, capsys) -> None:
     (results / "report.html").mkdir()
     code, out, err = call("results")
-    assert code == 0 and "7 experiments" in out
-    assert "warning: the page cannot be made: " in err and "Traceback" not in err
-    assert names(results) >= CSV_FILES
+    assert code == 2 and "7 experiments" in out
+    assert "error: the page cannot be made: " in err and "Traceback" not in err
+    assert "benchmarks.csv" in err and names(results) >= CSV_FILES
     write_report([results], keep=(), drop=(), form=None)
     said = capsys.readouterr()
     assert said.out == "" and "the page cannot be made" in said.err

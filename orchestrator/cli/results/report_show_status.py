@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from orchestrator.cli import options
 from orchestrator.cli.options import ReportOptions, given_price, takes
 from orchestrator.cli.terminal import streams
 from orchestrator.cli.terminal.console import out, print_raw, say, tell, tell_warnings, words
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, ResultsError
 from orchestrator.report.format import Format
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ def cancel(
     raise typer.Exit(1 if any(answer.end is not ending.End.ENDED for answer in answers) else 0)
 
 
-def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
-    """Write the files of the requested formats, and return a line for each file.
+def _remade(made: Report, forms: Sequence[Format], write: Write) -> Iterator[str]:
+    """Write the files of the requested formats, and yield a line for each file. Raise ResultsError if one cannot be written.
 
     If no format is requested, write the CSV files and the page. If a pivot or a grouping is requested (`--pivot`, `--group-by`),
     write nothing.
@@ -132,11 +132,14 @@ def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
     from orchestrator.report import write as reporting
 
     if reporting.are_files(forms):
-        return _written(made, forms, write)
-    if made.view is not None:
-        return []
-    lines = _written(made, (Format.CSV,), write)
-    return lines if reporting.is_one_text(forms) else [*lines, *_page(made, write)]
+        yield from _written(made, forms, write)
+    elif made.view is None:
+        yield from _written(made, (Format.CSV,), write)
+        if not reporting.is_one_text(forms):
+            written, problem = _page(made, write)
+            if problem:
+                raise ResultsError(problem)
+            yield written
 
 
 def write_report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: Format | None) -> None:
@@ -145,13 +148,16 @@ def write_report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str,
 
     made = reporting.report_of(folders, keep=keep, drop=drop)
     write = reporting.writer(folders, None)
-    lines = _written(made, (Format.CSV,), write) if write else []
+    lines = [*_written(made, (Format.CSV,), write)] if write else []
     found, problem = reporting.or_sentence(partial(reporting.with_findings, made), what="the findings")
     _warn(made, problem)
     if form is not None:
         _show(found or made, (form,))
-    for line in (*lines, *(_page(found or made, write) if write else ())):
+    for line in lines:
         tell(line)
+    if write:
+        written, problem = _page(found or made, write)
+        tell(f"warning: {problem}" if problem else written)
 
 
 def _warn(made: Report, problem: str | None = None) -> None:
@@ -171,18 +177,18 @@ def _show(made: Report, forms: Sequence[Format]) -> None:
         out().print(reporting.on_terminal(made, width=out().width))
 
 
-def _written(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
+def _written(made: Report, forms: Sequence[Format], write: Write) -> Iterator[str]:
     from orchestrator.report import write as reporting
 
-    return [f"wrote {write(name, content())}" for name, content in reporting.files(made, forms)]
+    yield from (f"wrote {write(name, content())}" for name, content in reporting.files(made, forms))
 
 
-def _page(made: Report, write: Write) -> list[str]:
-    """Write the page. Return a line with the path of the page, or a warning if the page cannot be written."""
+def _page(made: Report, write: Write) -> tuple[str, str | None]:
+    """Write the page. Return a line with its path, and a sentence that says why it cannot be written, if it cannot."""
     from orchestrator.report import write as reporting
 
     path, problem = reporting.or_sentence(lambda: write(reporting.PAGE, reporting.page(made)), what="the page")
-    return [f"warning: {problem}" if problem else f"wrote {path}"]
+    return f"wrote {path}", problem
 
 
 def export(
