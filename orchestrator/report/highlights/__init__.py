@@ -40,6 +40,6 @@ def highlights(table: ResultsTable) -> tuple[Highlight, ...]:
         *gpu_time(known),
         *host_bound(known),
         *chosen_references(known, against),
-        *warnings(known),
+        *warnings(known, against),
         *failures(known),
     )

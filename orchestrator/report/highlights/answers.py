@@ -1,9 +1,10 @@
 """The answer of a campaign for each model and number of GPUs, or each call: which experiment is fastest, and how sure that is.
 
-Experiments are compared if they have the same scenario, model, device, data and number of GPUs; calls of operators and benchmarks
-also need the same work. The fastest experiment is the one with the highest geometric mean of its runs' speeds. The speed of a call
-is the reciprocal of its time. If a speed is in doubt, it does not count, and the answer names it. An operator with a wrong result
-is the last one, whatever its speed. What this leaves out: the cost of a GPU, and arguments that change what is learned.
+Experiments are compared if they have the same scenario, model, device, data, number of GPUs and GPU model; calls of operators and
+benchmarks also need the same work. The fastest experiment is the one with the highest geometric mean of its runs' speeds. The speed
+of a call is the reciprocal of its time. If a speed is in doubt, it does not count, and the answer names it. An operator with a
+wrong result is the last one, whatever its speed. What this leaves out: the cost of a GPU, and arguments that change what is
+learned.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from orchestrator.results.table.baseline import (
     pairs_of,
     shown_ranks,
 )
-from orchestrator.results.table.column_choice import column
+from orchestrator.results.table.column_choice import by_gpu_model, column, gpu_models
 from orchestrator.results.table.doubts import ERROR, WRONG_RESULT, DoubtKind
 from orchestrator.trainers.external.operators import WORK
 
@@ -113,7 +114,8 @@ def comparable(table: ResultsTable, measured: Runs) -> list[list[int]]:
     for row, (key, work) in enumerate(zip(alike, works, strict=True)):
         if measured[row]:
             groups.setdefault(key if _has_speed(measured[row]) else (*key, *work), []).append(row)
-    return list(groups.values())
+    gpus = gpu_models(table.experiments)
+    return [alike for rows in groups.values() for alike in by_gpu_model(rows, gpus)]
 
 
 def _has_speed(of_row: Mapping[str, list[float]]) -> bool:

@@ -20,7 +20,7 @@ from orchestrator.report.highlights.highlight import Highlight, HighlightKind, K
 from orchestrator.report.highlights.labels import NO_MODEL
 from orchestrator.report.highlights.wording import direction, factor
 from orchestrator.results.table.baseline import ok_runs
-from orchestrator.results.table.column_choice import column
+from orchestrator.results.table.column_choice import by_gpu_model, column, gpu_models
 from orchestrator.results.table.sources.costs import OF_TOKENS as COST
 
 if TYPE_CHECKING:
@@ -103,8 +103,10 @@ def _groups(known: Known) -> Iterator[_Group]:
     groups: dict[tuple[object, ...], list[int]] = {}
     for row, key in enumerate(zip(*(column(frame, name) for name in _ALIKE), strict=True)):
         groups.setdefault(key, []).append(row)
-    models = [known.names.model(rows[0]) for rows in groups.values()]
-    for rows in groups.values():
+    gpus = gpu_models(frame)
+    alike = [some for rows in groups.values() for some in by_gpu_model(rows, gpus)]
+    models = [known.names.model(rows[0]) for rows in alike]
+    for rows in alike:
         trusted = [row for row in rows if measured[row] and not known.in_doubt(row)]
         speed = next((name for name in SPEEDS if any(name in measured[row] for row in trusted)), None)
         if speed is None or len(rows) == 1:
@@ -123,9 +125,10 @@ def _groups(known: Known) -> Iterator[_Group]:
 
 def _label(known: Known, row: int, *, is_unique: bool) -> str:
     model, scenario = known.names.model(row), one_line(column(known.table.experiments, "scenario")[row])
+    gpus = known.names.gpus(row)
     if model == NO_MODEL:
-        return scenario
-    return model if is_unique else f"{model} ({scenario})"
+        return scenario + (f" ({gpus})" if gpus and not is_unique else "")
+    return model if is_unique else f"{model} ({scenario}{gpus and f' on {gpus}'})"
 
 
 def _chosen(known: Known, group: _Group) -> tuple[str, list[int]] | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.metrics import metric, show
 from orchestrator.records import Device
-from orchestrator.results.table.column_choice import column, distinguishing, for_people, number
+from orchestrator.results.table.column_choice import column, distinguishing, for_people, gpu_models, number
 from orchestrator.results.table.references import FRAMEWORK
 from orchestrator.results.table.rows import ARGUMENT_FACTS, NO_FRAMEWORK, PREFIX, Value
 
@@ -39,6 +39,8 @@ class Names:
         self._framework, models, self._gpus, self._nodes, self._device = (column(frame, name) for name in _NAMED)
         self._model = _short_models(models)
         self._scenario = column(frame, "scenario")
+        gpus = gpu_models(frame)
+        self._gpu_models = gpus if len({*gpus} - {None}) > 1 else [None] * len(frame)
         self._columns: dict[str, list[Value]] = {}
         self._frame = frame
         self._arguments = _distinguishing(table)
@@ -130,10 +132,18 @@ class Names:
         return self._device[row] == Device.CPU.value
 
     def processes(self, row: int) -> str:
+        """Return the number of processes: `2 GPUs`, or `2 GPUs (H100 80GB HBM3)` if the table has several GPU models."""
         count = int(number(self._gpus[row]) or 1)
         nodes = int(number(self._nodes[row]) or 1)
         where = f" on {nodes} nodes" if nodes > 1 else ""
-        return (counted(count, "CPU process", "CPU processes") if self.is_cpu(row) else counted(count, "GPU")) + where
+        if self.is_cpu(row):
+            return counted(count, "CPU process", "CPU processes") + where
+        gpus = self.gpus(row)
+        return counted(count, "GPU") + where + (f" ({gpus})" if gpus else "")
+
+    def gpus(self, row: int) -> str:
+        """Return the GPU models of a row. The text is empty if the table has only one, or if they are unknown."""
+        return short_gpus(self._gpu_models[row] or "")
 
     def _rest(self, row: int, without: Sequence[str] = ()) -> list[str]:
         arguments = self._arguments[row]
@@ -184,6 +194,11 @@ def _distinguishing(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
         ]
         for row in range(len(frame))
     ]
+
+
+def short_gpus(models: str) -> str:
+    """Return the names of GPU models without their maker."""
+    return one_line(", ".join(name.removeprefix("NVIDIA ") for name in models.split(", ")))
 
 
 def listed(names: Sequence[str], *, most: int = 3) -> str:

@@ -13,7 +13,7 @@ from orchestrator.report.highlights.wording import change, direction, efficiency
 from orchestrator.results.table.aggregate import PER_GPU, Cell, scaling_bases, scaling_groups, size
 from orchestrator.results.table.axes import arguments_of
 from orchestrator.results.table.baseline import ok_runs
-from orchestrator.results.table.column_choice import Numbers, column
+from orchestrator.results.table.column_choice import GPUS, Numbers, column
 from orchestrator.results.table.load import ResultsTable
 
 MOST_SCALING = 4
@@ -153,9 +153,13 @@ def doubtful_scalings(known: Known) -> frozenset[int]:
 
 
 def _as_cells(table: ResultsTable) -> list[Cell]:
-    """Return the experiments in the form of `table.aggregate`: facts and arguments, without numbers."""
-    facts = zip(*(column(table.experiments, name) for name in _FACTS), strict=True)
+    """Return the experiments in the form of `table.aggregate`: facts, arguments and GPU models, without other numbers."""
+    facts, gpus = (zip(*(column(table.experiments, name) for name in names), strict=True) for names in (_FACTS, GPUS))
     return [
-        Cell(facts=dict(zip(_FACTS, row, strict=True)), arguments=dict(given), numbers={})
-        for row, given in zip(facts, arguments_of(table), strict=True)
+        Cell(
+            facts=dict(zip(_FACTS, row, strict=True)),
+            arguments=dict(given),
+            numbers=dict(zip(GPUS, model, strict=True)),
+        )
+        for row, given, model in zip(facts, arguments_of(table), gpus, strict=True)
     ]

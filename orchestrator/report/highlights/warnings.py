@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.rank_files import LONG_CORE_WAIT
+from orchestrator.report.highlights.answers import SPEEDS, comparable
 from orchestrator.report.highlights.highlight import MOST_OTHERS, Highlight, HighlightKind, Known
 from orchestrator.report.highlights.labels import listed
+from orchestrator.report.highlights.scaling import scalings
 from orchestrator.report.highlights.wording import percent
 from orchestrator.results.table.aggregate import NOT_COMPARED
-from orchestrator.results.table.baseline import LESS_EXACT
-from orchestrator.results.table.column_choice import column
-from orchestrator.results.table.doubts import DoubtKind, different
+from orchestrator.results.table.baseline import LESS_EXACT, Pair, ok_runs
+from orchestrator.results.table.column_choice import by_gpu_model, column, gpu_models, in_any_order
+from orchestrator.results.table.doubts import SOFTWARE, DoubtKind, different
+from orchestrator.results.table.rows import Value
 
 _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns differently"}
 _OTHERS = {
@@ -27,6 +31,7 @@ _OTHERS = {
     DoubtKind.NOT_STEADY: "had a run without a steady state",
     DoubtKind.MIXED: "trained different models in its runs",
     DoubtKind.PACKAGES: "had different packages in its runs",
+    DoubtKind.GPUS: "had runs on different GPUs",
 }
 _ADVICE = {
     DoubtKind.BUSY_HOST: f" (the limit is {LONG_CORE_WAIT:.0%}; measure on an idle host, into another --results folder)",
@@ -36,7 +41,15 @@ _ADVICE = {
 LONGEST_DETAIL = 120
 
 
-def warnings(known: Known) -> Iterator[Highlight]:
+# Columns of what may differ between experiments that are compared. On a CPU, the host makes the speed, too.
+_SOFTWARE = {"provenance_driver_driver": "driver", **SOFTWARE}
+_HOSTS = {"provenance_host_name": "host", "provenance_host_cpu": "CPU"}
+# Experiments that differ in these columns were meant to have other software.
+_CHOSEN = ("environment", "python")
+_PLACE = ("results", "scenario", "model_name_or_path")
+
+
+def warnings(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
     """Yield the warnings, the warnings about losses first."""
     rows = {
         kind: [row for row, doubts in enumerate(known.doubts) if any(doubt.kind is kind for doubt in doubts)]
@@ -54,6 +67,8 @@ def warnings(known: Known) -> Iterator[Highlight]:
     yield from (_doubted(known, kind, rows[kind]) for kind in _OTHERS if rows[kind])
     if rows[DoubtKind.PACKED]:
         yield _packed(known, rows[DoubtKind.PACKED])
+    yield from _other_gpus(known)
+    yield from _other_environment(known, against)
     yield from _short(known)
 
 
@@ -99,6 +114,55 @@ def _doubted(known: Known, kind: DoubtKind, rows: Sequence[int]) -> Highlight:
     names = listed([known.names.whole(row) for row in rows])
     text = f"{counted(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so no speed is claimed{_ADVICE.get(kind, '')}: {names}"
     return known.sentence(HighlightKind.WARNING, text, rows)
+
+
+def _other_gpus(known: Known) -> Iterator[Highlight]:
+    """Yield a sentence if the experiments of a scenario's model ran on several GPU models."""
+    models, places = gpu_models(known.table.experiments), defaultdict[tuple[Value, ...], list[int]](list)
+    for row, place in enumerate(zip(*(column(known.table.experiments, name) for name in _PLACE), strict=True)):
+        if models[row] and known.numbers("runs_ok", row):
+            places[place].append(row)
+    rows = [row for some in places.values() if len(by_gpu_model(some, models)) > 1 for row in some]
+    if rows:
+        words = _values([known.names.gpus(row) for row in rows])
+        text = (
+            f"the experiments ran on several GPU models ({words}), and are compared only with those on the same model"
+        )
+        yield known.sentence(HighlightKind.WARNING, text, rows)
+
+
+def _other_environment(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
+    """Yield a sentence if experiments that are compared ran with other software, or on the CPUs of other hosts."""
+    compared = _compared(known, against)
+    every, found = sorted({row for two in compared for row in two}), []
+    for name, what in (_SOFTWARE | _HOSTS).items():
+        values = [
+            in_any_order(str(value)) if value and (name in _SOFTWARE or known.names.is_cpu(row)) else None
+            for row, value in enumerate(column(known.table.experiments, name))
+        ]
+        if any(len({values[row] for row in two} - {None}) > 1 for two in compared):
+            found.append(f"{what} ({_values([one_line(values[row]) for row in every if values[row]])})")
+    if found:
+        text = f"experiments that are compared differ in {', '.join(found)}, which may be why their speeds differ"
+        yield known.sentence(HighlightKind.WARNING, text, every)
+
+
+def _values(words: Sequence[str]) -> str:
+    return listed([f"{word}: {counted(count, 'experiment')}" for word, count in Counter(words).items()], most=4)
+
+
+def _compared(known: Known, against: Sequence[Pair]) -> list[tuple[int, int]]:
+    """Return experiments whose speeds are compared, two by two: those of pairs and scalings, and each of a place with the first.
+
+    Experiments that were meant to have other software are left out.
+    """
+    chosen = [*zip(*(column(known.table.experiments, name) for name in _CHOSEN), strict=True)]
+    found = [(pair.new, pair.base) for pair in against if pair.speed]
+    found += [(row, base) for base, row, _ in scalings(known.table)]
+    for rows in comparable(known.table, ok_runs(known.table, SPEEDS)):
+        first: dict[tuple[Value, ...], int] = {}
+        found += [(row, first.setdefault(chosen[row], row)) for row in rows if not known.in_doubt(row)]
+    return [(row, other) for row, other in found if chosen[row] == chosen[other] and not known.in_doubt(row, other)]
 
 
 def _short(known: Known) -> Iterator[Highlight]:

@@ -15,7 +15,7 @@ from orchestrator.measure.metrics import Show, show
 from orchestrator.measure.metrics import shown as forms
 from orchestrator.records import Start
 from orchestrator.report.page.texts import one_line
-from orchestrator.results.table.column_choice import column
+from orchestrator.results.table.column_choice import column, gpu_models
 from orchestrator.results.table.rows import PACKAGES, Value
 
 if TYPE_CHECKING:
@@ -85,13 +85,14 @@ def _tiles(experiments: pd.DataFrame, runs: pd.DataFrame) -> Iterator[Tile]:
     yield Tile(value=number, label=noun, note=", ".join(f"{count} {status}" for status, count in ended.most_common(4)))
     number, noun = counted(len(runs), "run").split()
     yield Tile(value=number, label=noun)
-    gpus = Counter(one_line(value, width=40) for value in column(runs, "provenance_gpus") if value)
+    models = dict.fromkeys(name for value in gpu_models(runs) if value for name in value.split(", "))
+    gpus = [one_line(name, width=40) for name in models]
     counts = [value for value in column(runs, "num_gpus") if isinstance(value, int)]
     if gpus:
-        name, _ = gpus.most_common(1)[0]
-        others = f"and {len(gpus) - 1} more" if len(gpus) > 1 else ""
         most = f"up to {max(counts)} at once" if counts and max(counts) > 1 else "one at a time"
-        yield Tile(value=name.removeprefix("NVIDIA "), label="GPU", note=", ".join(filter(None, (most, others))))
+        name = gpus[0].removeprefix("NVIDIA ")
+        of_several = Tile(value=str(len(gpus)), label="GPU models", note=f"{_listed(gpus)}; {most}")
+        yield Tile(value=name, label="GPU", note=most) if len(gpus) == 1 else of_several
     yield from _times(runs)
 
 

@@ -17,6 +17,7 @@ from orchestrator.measure.losses import target
 from orchestrator.measure.memory_logs import finite
 from orchestrator.measure.metrics import METRICS
 from orchestrator.measure.metrics.work import RELATIVE
+from orchestrator.results.table.column_choice import GPUS, by_gpu_model, gpu_model
 from orchestrator.results.table.rows import NO_FRAMEWORK, Value
 
 Cells = Mapping[str, Value]
@@ -124,14 +125,18 @@ def scaling_bases(cells: Sequence[Cell]) -> list[Cell | None]:
 def scaling_groups(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Return the groups of experiments that differ only in their numbers of GPUs and nodes; each has at least two such sizes.
 
+    All experiments of a group ran on the same GPU model.
+
     First come the groups of the same batch per device, then those of the same global batch. An experiment can be in both.
     """
     found: list[list[Cell]] = []
+    models = [gpu_model(*(cell.numbers.get(name) for name in GPUS)) for cell in cells]
     for key in (_arguments, _global_batch):
-        groups: dict[Hashable, list[Cell]] = defaultdict(list)
-        for cell in cells:
-            groups[key(cell)].append(cell)
-        found += (group for group in groups.values() if len(set(map(size, group))) > 1)
+        groups: dict[Hashable, list[int]] = defaultdict(list)
+        for place, cell in enumerate(cells):
+            groups[key(cell)].append(place)
+        alike = ([cells[place] for place in some] for group in groups.values() for some in by_gpu_model(group, models))
+        found += (group for group in alike if len(set(map(size, group))) > 1)
     return found
 
 

@@ -183,6 +183,36 @@ def number(value: Value) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
+# The GPUs of a run: as its record names them, else as a monitor does.
+GPUS = ("provenance_gpus", "gpu_device_name")
+
+
+def gpu_models(frame: pd.DataFrame) -> list[str | None]:
+    """Return the GPU models of each row, each once and sorted. An experiment has those of all its runs. None: they are unknown."""
+    return [gpu_model(*values) for values in zip(*(column(frame, name) for name in GPUS), strict=True)]
+
+
+def gpu_model(*values: Value) -> str | None:
+    """Return the GPU models of one row from its cells of the columns GPUS."""
+    known = next((str(value) for value in values if value), None)
+    return known and in_any_order(known)
+
+
+def in_any_order(values: str) -> str:
+    """Return the values of several runs, which are separated by commas, each once and sorted."""
+    return ", ".join(sorted({*values.split(", ")}))
+
+
+def by_gpu_model(rows: Sequence[int], models: Sequence[str | None]) -> list[list[int]]:
+    """Return the rows in groups of the same GPU models. An unknown model does not differ from the only one that is known."""
+    if len({models[row] for row in rows} - {None}) < 2:
+        return [[*rows]]
+    groups: dict[str | None, list[int]] = {}
+    for row in rows:
+        groups.setdefault(models[row], []).append(row)
+    return list(groups.values())
+
+
 class Numbers:
     """The numbers of a frame by column and row: `Numbers(frame)("train_loss", 3)`. Each column is converted once."""
 

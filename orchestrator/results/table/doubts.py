@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.records import Caveat, CaveatKind, Status
 from orchestrator.results.table import aggregate
-from orchestrator.results.table.column_choice import Numbers, column, number
+from orchestrator.results.table.column_choice import Numbers, column, gpu_models, number
 from orchestrator.results.table.rows import FINGERPRINT, PACKAGES, Value
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _KEY = ("results", "id")
 # Column of a version → what has this version.
-_SOFTWARE = {"provenance_python_version": "Python", **{f"provenance_{package}": package for package in PACKAGES}}
+SOFTWARE = {"provenance_python_version": "Python", **{f"provenance_{package}": package for package in PACKAGES}}
+_GPUS = "GPUs"
 # From this relative error of an operator on, its result is wrong. Weights of 4 bits (nf4) have an error of about 0.1, and zeros one
 # of 1.
 ERROR, WRONG_RESULT = "relative_error", 0.5
@@ -46,6 +47,7 @@ class DoubtKind(StrEnum):
     PACKED = "packed"
     MIXED = "different models"
     PACKAGES = "different packages"
+    GPUS = "different GPUs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,18 +87,21 @@ def doubts(table: ResultsTable) -> list[tuple[Doubt, ...]]:
 
 
 def _mixed(table: ResultsTable) -> dict[tuple[Value, ...], tuple[Doubt, ...]]:
-    """Return the doubts about experiments whose ok runs had different models or packages.
+    """Return the doubts about experiments whose ok runs had different models, packages or GPUs.
 
     A local folder of a model, or a file of saved weights, may have changed between the runs, and packages may have been installed.
+    Several hosts may have carried out the runs.
     """
     found: dict[tuple[Value, ...], tuple[Doubt, ...]] = {}
-    for name in (FINGERPRINT, *_SOFTWARE):
-        if name not in table.runs or table.runs[name].nunique() < 2:
-            continue
+    keys = [*zip(*(column(table.runs, at) for at in _KEY), strict=True)]
+    ok = [at for at, status in enumerate(column(table.runs, "status")) if status == Status.OK.value]
+    varying = [name for name in (FINGERPRINT, *SOFTWARE) if name in table.runs and table.runs[name].nunique() > 1]
+    columns: dict[str, Sequence[Value]] = {name: column(table.runs, name) for name in varying}
+    for name, cells in {**columns, _GPUS: gpu_models(table.runs)}.items():
         values: dict[tuple[Value, ...], dict[Value, None]] = {}
-        for *key, status, value in zip(*(column(table.runs, at) for at in (*_KEY, "status", name)), strict=True):
-            if value is not None and status == Status.OK.value:
-                values.setdefault(tuple(key), {})[value] = None
+        for at in ok:
+            if cells[at] is not None:
+                values.setdefault(keys[at], {})[cells[at]] = None
         found |= {
             key: (*found.get(key, ()), _different(name, [*several]))
             for key, several in values.items()
@@ -108,7 +113,10 @@ def _mixed(table: ResultsTable) -> dict[tuple[Value, ...], tuple[Doubt, ...]]:
 def _different(name: str, values: Sequence[Value]) -> Doubt:
     if name == FINGERPRINT:
         return Doubt(kind=DoubtKind.MIXED, detail="the model's folder or its saved weights changed between its runs")
-    return Doubt(kind=DoubtKind.PACKAGES, detail=f"{_SOFTWARE[name]} {' and '.join(map(str, values))}")
+    words = " and ".join(sorted(map(str, values)))
+    if name == _GPUS:
+        return Doubt(kind=DoubtKind.GPUS, detail=words)
+    return Doubt(kind=DoubtKind.PACKAGES, detail=f"{SOFTWARE[name]} {words}")
 
 
 def forbid_claim(found: Sequence[Sequence[Doubt]], numbers: Numbers, *rows: int) -> bool:

@@ -15,7 +15,7 @@ from orchestrator.records import Caveat, CaveatKind, Status
 from orchestrator.results.table import aggregate, axes, doubts
 from orchestrator.results.table.axes import Match, references
 from orchestrator.results.table.baseline.other_work import other_work
-from orchestrator.results.table.column_choice import Numbers, column, for_people, number
+from orchestrator.results.table.column_choice import Numbers, by_gpu_model, column, for_people, gpu_models, number
 from orchestrator.results.table.doubts import ERROR
 from orchestrator.results.table.references import FRAMEWORK, Reference
 from orchestrator.results.table.rows import PREFIX, Value
@@ -97,7 +97,7 @@ class Pair:
 
 
 def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
-    """Return the pairs of a table, in its order."""
+    """Return the pairs of a table, in its order. Experiments on different GPU models are no pair."""
     numbers, runs = Numbers(table.experiments), ok_runs(table, (*STEADY_SPEEDS, *WHOLE_SPEEDS))
     trainers, with_steps = column(table.experiments, "trainer"), _with_steps(table)
     losses = {name: column(table.experiments, name) for name in _OF_LOSS}
@@ -119,9 +119,9 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
             doubt = doubts.kinds(doubted, match.new, match.base)
         return Pair(match=match, speed=speed, memory=memory, loss=difference, doubt=doubt, in_doubt=in_doubt)
 
-    measured = frozenset(row for row, values in enumerate(runs) if values)
+    measured, gpus = frozenset(row for row, values in enumerate(runs) if values), gpu_models(table.experiments)
     found = sorted(axes.matches(table, measured=measured), key=lambda match: (match.new, match.base))
-    return tuple(map(pair, found))
+    return tuple(pair(match) for match in found if len(by_gpu_model((match.new, match.base), gpus)) == 1)
 
 
 def with_baseline(table: ResultsTable, named: Iterable[str] = ()) -> ResultsTable:
