@@ -172,3 +172,27 @@ def test_an_argument_that_changes_with_the_axis_counts_too() -> None:
     (pair,) = pairs_of(made_table(kind("a", "1", 1.0), kind("b", "4", 2.0)))
     assert {pair.match.axis, *pair.match.others} == {"kind", "per_device_train_batch_size"}
     assert pair.speed is None
+
+
+def speed_of_a_pair(base: dict[str, float], new: dict[str, float], **differing: object) -> str | None:
+    (pair,) = pairs_of(made_table(Made(runs=[base] * 2), Made(runs=[new] * 2, **differing)))  # type: ignore[arg-type]
+    return pair.speed.metric if pair.speed else None
+
+
+@pytest.mark.parametrize("differing", ["arguments", "sets"])
+@pytest.mark.parametrize(
+    ("argument", "other"), [("packing", None), ("max_seq_len", None), ("padding_free", "samples_per_s")]
+)
+def test_a_speed_with_unknown_padding_is_not_compared_over_what_changes_the_padding(
+    differing: str, argument: str, other: str | None
+) -> None:
+    """Packing looked 20 % slower, although the other side's tokens per second may have been half padding."""
+    fields = {differing: {argument: "1"}, "framework": "baseline" if differing == "arguments" else "new"}
+    unknown: dict[str, float] = {"tokens_per_s": 5000.0, "samples_per_s": 10.0, "step_time_s": 0.1}
+    known = {**unknown, "real_tokens_per_s": 4000.0}
+    for base, new in ((unknown, known), (known, unknown), (unknown, unknown)):
+        assert speed_of_a_pair(base, new, **fields) == other
+        assert speed_of_a_pair(base, new, arguments={"optim": "sgd"}) == "tokens_per_s"
+    assert speed_of_a_pair(known, known, **fields) == "real_tokens_per_s"
+    whole = {"train_tokens_per_second": 5000.0}
+    assert speed_of_a_pair(whole, whole, **fields) is None

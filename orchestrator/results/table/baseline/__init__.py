@@ -14,7 +14,7 @@ from orchestrator.measure.intervals import Ratio, ratio, widened
 from orchestrator.records import Caveat, CaveatKind, Status
 from orchestrator.results.table import aggregate, axes, doubts
 from orchestrator.results.table.axes import Match, references
-from orchestrator.results.table.baseline.other_work import other_work
+from orchestrator.results.table.baseline.other_work import other_padding, other_work
 from orchestrator.results.table.column_choice import Numbers, by_gpu_model, column, for_people, gpu_models, number
 from orchestrator.results.table.doubts import ERROR
 from orchestrator.results.table.references import FRAMEWORK, Reference
@@ -102,10 +102,13 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
     trainers, with_steps = column(table.experiments, "trainer"), _with_steps(table)
     losses = {name: column(table.experiments, name) for name in _OF_LOSS}
     doubted, types = doubts.doubts(table), column(table.experiments, _TYPE)
+    arguments = axes.arguments_of(table)
 
     def pair(match: Match) -> Pair:
         names = STEADY_SPEEDS if trainers[match.new] in with_steps else (*STEADY_SPEEDS, *WHOLE_SPEEDS)
-        alike = [name for name in names if other_work(name, match.changed) is None]
+        changed = {*match.changed, *(name for name, _ in arguments[match.new] ^ arguments[match.base])}
+        # If the padding of both sides is known, the speed without padding comes first.
+        alike = [name for name in names if other_work(name, changed) is None and other_padding(name, changed) is None]
         speed = _speed(runs[match.base], runs[match.new], alike)
         if speed and table.neighbour_cost and (numbers("neighbours", match.new) or numbers("neighbours", match.base)):
             speed = replace(speed, ratio=widened(speed.ratio, table.neighbour_cost))
