@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from shapes import COLD, NOISES, SEED, SPEED, generator
 
-from orchestrator.compare.bisect.candidates import most_probes
 from orchestrator.compare.bisect.evidence import Round
-from orchestrator.compare.bisect.search import Found, Unmeasured, search
+from orchestrator.compare.bisect.search import Found, Unmeasured, most_probes, search
 from orchestrator.compare.rules import Rules
 
 

@@ -6,7 +6,7 @@ values in `run` say how it ran. `Suite` is in `plan/config`, since it is the con
 """
 
 from orchestrator.records.as_json import dump, load
-from orchestrator.records.caveat import Caveat, CaveatKind
+from orchestrator.records.caveat import Caveat, CaveatKind, unsteady
 from orchestrator.records.environment import Container, Environment, EnvironmentRequest
 from orchestrator.records.experiment import (
     AT_LEAST_STEPS,

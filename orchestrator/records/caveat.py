@@ -6,6 +6,7 @@ Programs do not read a caveat's sentence, except in records of older versions.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -64,6 +65,12 @@ class Caveat:
             if match := re.fullmatch(pattern, sentence, re.DOTALL):
                 return cls(kind=kind, detail=" ".join(match.groups()))
         return cls(detail=sentence)
+
+
+def unsteady(caveats: Iterable[Caveat]) -> Caveat | None:
+    """Return the caveat that says why a run has no steady-state speed. Return None if there is none."""
+    kinds = (CaveatKind.NO_STEADY_SPEED, CaveatKind.NOT_LEVEL)
+    return next((caveat for caveat in caveats if caveat.kind in kinds), None)
 
 
 # Patterns of the sentences about the speed. The last pattern is only for records before version 3.

@@ -23,7 +23,7 @@ from factories.results import ended, failed
 from orchestrator.compare.bisect import carry_out, commits
 from orchestrator.compare.bisect.carry_out import Result
 from orchestrator.compare.bisect.chosen import chosen
-from orchestrator.compare.bisect.runs import Runs
+from orchestrator.compare.bisect.runs import MOST_UNSTEADY, Runs
 from orchestrator.compare.bisect.search import RUNS
 from orchestrator.compare.bisect.versions import versions
 from orchestrator.compare.rules import parse
@@ -32,7 +32,7 @@ from orchestrator.executors import FakeExecutor
 from orchestrator.machine import process
 from orchestrator.plan.config import load_suite
 from orchestrator.plan.selection import parse_selection
-from orchestrator.records import Job, JobState, RunRecord
+from orchestrator.records import Caveat, CaveatKind, Job, JobState, RunRecord
 from orchestrator.results import claims
 from orchestrator.results.store import Store
 
@@ -419,6 +419,107 @@ def test_with_padded_rows_the_speed_without_padding_is_judged(tmp_path: Path, mo
     monkeypatch.setattr(bisection, "train", padded)
     result = bisection(made[0], "main")
     assert places(result) == (1, 2) and "real tok/s" in "\n".join(result.lines())
+
+
+def test_padding_that_begins_at_the_bad_commit_is_no_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The good end has no padding, so its speeds are equal. The bad commits count 10 % more tokens, and train 5 % fewer."""
+    made = repository(tmp_path / "project", speeds((2, 1000.0), (2, 950.0)))
+    bisection = Bisection(tmp_path / "project")
+    train = bisection.train
+
+    def padded(job: Job) -> RunRecord:
+        speed = next(number.value for number in train(job).measurements if number.name == "train_tokens_per_second")
+        assert isinstance(speed, float)
+        experiment = Store(job.folder.results).experiment(job.experiment_id)
+        counted = speed * (1.16 if bisection.trained[-1].name in (made[2][:12], made[3][:12]) else 1)
+        record = ended(experiment, job.repeat, tokens_per_s=counted, real_tokens_per_s=speed)
+        return replace(record, started_at=time.time(), wall_s=0.1)
+
+    monkeypatch.setattr(bisection, "train", padded)
+    result = bisection(made[0], "main")
+    assert places(result) == (1, 2) and "real tok/s" in "\n".join(result.lines())
+    assert bisection(made[0], "main").lines() == result.lines() and not bisection.trained
+
+
+# Runs without a steady state.
+
+
+def unsteady(train: Callable[[Job], RunRecord], is_unsteady: Callable[[Job], bool]) -> Callable[[Job], RunRecord]:
+    """Return a trainer with a speed of its steps; it is missing in the unsteady runs. All runs have the Trainer's own speed."""
+
+    def trained(job: Job) -> RunRecord:
+        record = train(job)
+        speed = next(number for number in record.measurements if number.name == "train_tokens_per_second")
+        why = (Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail="4 step(s) are left"),) if is_unsteady(job) else ()
+        steady = replace(speed, name="tokens_per_s", value=None if why else speed.value)
+        return replace(record, measurements=(steady,), warnings=why)
+
+    return trained
+
+
+def test_another_run_takes_the_place_of_one_without_a_steady_state(small: tuple[Bisection, list[str]]) -> None:
+    """One such run ended the search for good: the next calls read the same record."""
+    bisection, made = small
+    chance = random.Random("unsteady")
+    disturbed = {(one, repeat) for one in made for repeat in range(40) if chance.random() < 0.2}
+    disturbed |= {(one, 1) for one in made}  # the first run of all decided that there is no speed
+    whole = {one[:12]: one for one in made}
+    bisection.train = unsteady(  # type: ignore[method-assign]
+        bisection.train, lambda job: (whole[bisection.trained[-1].name], job.repeat) in disturbed
+    )
+    result = bisection(made[0], made[3])
+    assert places(result) == (1, 2) and result.lines()[1].startswith("tok/s: ")
+    assert any(line.endswith("r1 ok 0.1 s no steady-state speed") for line in bisection.told)
+    assert result.runs == len(bisection.trained) > 5 * RUNS
+    said = list(bisection.said)
+    again = bisection(made[0], made[3])
+    assert (bisection.trained, bisection.said, again.lines()) == ([], said, result.lines())
+
+
+def test_an_end_that_is_never_steady_is_an_error_and_the_next_call_tries_again(
+    small: tuple[Bisection, list[str]],
+) -> None:
+    bisection, made = small
+    quiet, train = False, bisection.train
+    bisection.train = unsteady(train, lambda job: not quiet and bisection.trained[-1].name == made[3][:12])  # type: ignore[method-assign]
+    sentence = (
+        rf"--bad {made[3][:12]} cannot be measured: 3 runs in a row have no steady-state speed \(the last one: 4 step\(s\) are "
+        r"left\); make the runs longer, or judge another number in a new folder \(--metric wall_s:lower --results FOLDER\), or "
+        "name another commit"
+    )
+    for _ in range(2):
+        with pytest.raises(OrchestratorError, match=sentence):
+            bisection(made[0], made[3])
+        assert [folder.name for folder in bisection.trained].count(made[3][:12]) == MOST_UNSTEADY
+    quiet = True
+    assert places(bisection(made[0], made[3])) == (1, 2)
+
+
+def test_a_probe_that_is_never_steady_is_skipped(small: tuple[Bisection, list[str]]) -> None:
+    bisection, made = small
+    bisection.train = unsteady(bisection.train, lambda job: bisection.trained[-1].name == made[1][:12])  # type: ignore[method-assign]
+    result = bisection(made[0], made[3])
+    assert places(result) == (0, 2) and [*result.found.hidden] == [1]
+    assert any(line.startswith(f"skipped   {made[1][:12]}  3 runs in a row have no steady") for line in bisection.said)
+    said = list(bisection.said)
+    bisection(made[0], made[3])
+    assert (bisection.trained, bisection.said) == ([], said)
+
+
+def test_short_runs_that_are_never_steady_are_judged_by_the_speed_of_the_whole_run(
+    small: tuple[Bisection, list[str]],
+) -> None:
+    bisection, made = small
+    train = bisection.train
+
+    def short(job: Job) -> RunRecord:
+        return replace(train(job), warnings=(Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail="the run is short"),))
+
+    bisection.train = short  # type: ignore[method-assign]
+    result = bisection(made[0], made[3])
+    assert places(result) == (1, 2) and result.lines()[1].startswith("Trainer tok/s: ")
+    bisection(made[0], made[3])
+    assert bisection.trained == []
 
 
 # The command.

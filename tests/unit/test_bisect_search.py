@@ -11,9 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.compare.bisect.candidates import State, most_probes, next_probe, step
 from orchestrator.compare.bisect.evidence import Evidence, Round
-from orchestrator.compare.bisect.search import RUNS, Decision, Found, Unmeasured, search
+from orchestrator.compare.bisect.search import (
+    RUNS,
+    Decision,
+    Found,
+    State,
+    Unmeasured,
+    most_probes,
+    next_probe,
+    search,
+    step,
+)
 from orchestrator.compare.rules import Rules
 
 SPEED, TIME = Rules().of("tokens_per_s"), Rules().of("step_time_median_s")

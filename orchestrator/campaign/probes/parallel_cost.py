@@ -17,7 +17,7 @@ from orchestrator.campaign.probes.memory_probe import due_and_instrumented, last
 from orchestrator.executors import Executor
 from orchestrator.machine import cores
 from orchestrator.machine.gpus import visible_gpus
-from orchestrator.records import CaveatKind, Device, Experiment, Measure, RunRecord, Status
+from orchestrator.records import Device, Experiment, Measure, RunRecord, Status, unsteady
 from orchestrator.results.due_runs import NO_RETRY, Retry
 from orchestrator.results.neighbour_cost import COST_FILE, PACKING
 from orchestrator.results.store import Store
@@ -114,8 +114,8 @@ def _reason(record: RunRecord | None) -> str:
         return "the run left no record"
     if record.status is not Status.OK:
         return f"{record.status} ({record.kind}: {record.cause})"
-    unsteady = (CaveatKind.NO_STEADY_SPEED, CaveatKind.NOT_LEVEL)
-    return next((why.sentence for why in record.warnings if why.kind in unsteady), "the run has no speed")
+    why = unsteady(record.warnings)
+    return why.sentence if why else "the run has no speed"
 
 
 def _copies(cell: Experiment, count: int) -> list[Experiment]:

@@ -1,27 +1,29 @@
 """Measure the candidates of a bisection: make the runs that are due, and read the values of each round.
 
 Each candidate has a results folder of its own. The records in these folders are the only state: a repeated call reads them, and
-runs what is missing. A round is a run of each end and of the probe. In the n-th round, both ends make their n-th run.
+runs what is missing. A round is a run of each end and of the probe. In the n-th round, both ends make their n-th run. A run may
+have no steady state by chance. Then it has no speed, and another run takes its place.
 """
 
 from __future__ import annotations
 
-import math
+import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.campaign.loop import Event, EventKind, run_benchmark
 from orchestrator.compare.bisect.checkout import Checkout, NotBuilt
 from orchestrator.compare.bisect.evidence import Round
+from orchestrator.compare.bisect.metric import Numbers, common, headline, on_padding
 from orchestrator.compare.bisect.search import Unmeasured
-from orchestrator.compare.rules import HEADLINES, REAL_TOKENS, TOKENS
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError, suggestion
 from orchestrator.executors import Executor
 from orchestrator.files.printable_text import one_line
 from orchestrator.measure.metrics import show
-from orchestrator.records import Device, JobState, RunRecord, Status
+from orchestrator.records import Device, JobState, RunRecord, Status, unsteady
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, is_due_again
 from orchestrator.results.folder import is_ours
@@ -30,13 +32,17 @@ from orchestrator.results.table import rows
 from orchestrator.run import data_preparation
 
 _LONGEST_REASON = 300
+# A candidate cannot be measured if this number of runs in a row have no steady state.
+MOST_UNSTEADY = 3
+_CURE = "make the runs longer, or judge another number in a new folder (--metric wall_s:lower --results FOLDER)"
 
 
 @dataclass(kw_only=True)
 class Runs:
     """The runs of all candidates, in the results folders below `root`. `tell` gets a line for each run that ended.
 
-    `left_out` counts the rounds of probes that were skipped later.
+    `left_out` counts the rounds of probes that were skipped later. `replaced` counts the runs of each candidate that had no steady
+    state. `ends` are the numbers of a run of each end; they decide the metric.
     """
 
     root: Path
@@ -47,25 +53,53 @@ class Runs:
     rounds: dict[int | None, list[Round]] = field(default_factory=dict)
     left_out: int = 0
     tried: set[tuple[int, int]] = field(default_factory=set)
+    replaced: Counter[int] = field(default_factory=Counter)
+    ends: tuple[Numbers, ...] = ()
 
     @property
     def last(self) -> int:
         return len(self.checkout.candidates) - 1
 
     def choose_metric(self, named: str | None) -> str:
-        """Measure the good end once, and return the metric to judge: the named one, or the first speed that this run has.
+        """Measure the ends once, and return the metric to judge: the named one, or the first speed that both ends have.
 
-        Raise SelectionError if the run does not have it.
+        A named metric must be in the run of the good end. Raise SelectionError if there is no such metric.
         """
-        record = self._record(0, 1)
-        if isinstance(record, Unmeasured):
-            raise self._broken_end(0, record.why)
-        found = self._numbers(0, record)
-        self.metric = named or _headline(found)
-        if self.metric not in found:
-            what = f"--metric {named}: the run of the good end does not have it" if named else "the run has no speed"
-            raise SelectionError(f"{what}{suggestion(self.metric, found)}")
+        self.metric = named or ""
+        if named:
+            found = self._first_numbers(0)
+            if named not in found:
+                raise SelectionError(
+                    f"--metric {named}: the run of the good end does not have it{suggestion(named, found)}"
+                )
+            return named
+        self.ends = tuple(map(self._first_numbers, (0, self.last)))
+        self.metric = headline(*self.ends)
+        if not self.metric:
+            cure = "judge another number in a new folder (--metric METRIC --results FOLDER)"
+            raise SelectionError(
+                f"the runs of both ends have no speed in common; {cure}{suggestion('', common(*self.ends))}"
+            )
         return self.metric
+
+    def _first_numbers(self, at: int) -> dict[str, float]:
+        """Return the numbers of the first run of an end that has a steady state, or the named metric.
+
+        If the first MOST_UNSTEADY runs have no steady state, but the speed of a whole run, return the numbers of the last one.
+        """
+        made = 0
+        for repeat in itertools.count(1):
+            record = self._record(at, repeat)
+            if isinstance(record, Unmeasured):
+                raise self._broken_end(at, record)
+            found = self._numbers(at, record)
+            is_last = repeat >= MOST_UNSTEADY and not self.metric and headline(found)
+            if self.metric in found or is_last or not unsteady(record.warnings):
+                break
+            made += (at, repeat) in self.tried
+            if made == MOST_UNSTEADY:
+                raise self._broken_end(at, _never_steady(record))
+        return found
 
     def measure(self, place: int | None, count: int) -> list[Round] | Unmeasured:
         """Return the first rounds of a probe, or the rounds of the ends before the first probe. Run what is missing."""
@@ -92,20 +126,35 @@ class Runs:
             if isinstance(found, Unmeasured) and at == place:
                 return found
             if isinstance(found, Unmeasured):
-                raise self._broken_end(at, found.why)
+                raise self._broken_end(at, found)
             values[at] = found
         return Round(good=values[0], bad=values[self.last], probe=None if place is None else values[place])
 
-    def _broken_end(self, at: int, why: str) -> OrchestratorError:
+    def _broken_end(self, at: int, found: Unmeasured) -> OrchestratorError:
         option, candidate = "--bad" if at else "--good", self.checkout.candidates[at]
-        return ResultsError(f"{option} {candidate.key} cannot be measured: {why}; correct this, or name another commit")
+        cure = f"{found.cure}, or name another {self.checkout.noun}"
+        return ResultsError(f"{option} {candidate.key} cannot be measured: {found.why}; {cure}")
 
-    def _value(self, at: int, repeat: int) -> float | Unmeasured:
-        record = self._record(at, repeat)
-        if isinstance(record, Unmeasured):
-            return record
-        value = self._numbers(at, record).get(self.metric, 0.0)
-        return value if value > 0 else Unmeasured(why=f"run {repeat} has no {self.metric}")
+    def _value(self, at: int, number: int) -> float | Unmeasured:
+        """Return the value of a candidate's run of this number. Another run takes the place of one without a steady state.
+
+        Of an end, only the runs of this call count for MOST_UNSTEADY, so the next call tries again.
+        """
+        in_a_row = 0
+        while True:
+            repeat = number + self.replaced[at]
+            record = self._record(at, repeat)
+            if isinstance(record, Unmeasured):
+                return record
+            value = self._numbers(at, record).get(self.metric, 0.0)
+            if value > 0:
+                return value
+            if not unsteady(record.warnings):
+                return Unmeasured(why=f"run {repeat} has no {self.metric}")
+            self.replaced[at] += 1
+            in_a_row += at not in (0, self.last) or (at, repeat) in self.tried
+            if in_a_row == MOST_UNSTEADY:
+                return _never_steady(record)
 
     def _numbers(self, at: int, record: RunRecord) -> dict[str, float]:
         store = self.store(at)
@@ -166,9 +215,10 @@ class Runs:
 
     def _line(self, at: int, record: RunRecord) -> str:
         found = self._numbers(at, record)
-        # The first run of all is shown before it has decided the metric.
-        metric = self.metric or _headline(found)
-        shown = f"  {show(metric, found[metric])}" if metric in found else ""
+        is_unsteady = unsteady(record.warnings) is not None
+        # The first runs are shown before they have decided the metric.
+        metric = self.metric or ("" if is_unsteady else headline(found))
+        shown = f"  {show(metric, found[metric])}" if metric in found else "  no steady-state speed" * is_unsteady
         cause = f"  {record.kind}: {record.cause}" if record.kind else ""
         key = self.checkout.candidates[at].key
         return one_line(f"{key} r{record.repeat} {record.status}  {record.wall_s:.1f} s{shown}{cause}", longest=300)
@@ -179,7 +229,12 @@ class Runs:
         return Store.resume(folder) if is_ours(folder) else None
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence if the experiment runs the same files at both ends, so that the commits can hardly matter."""
+        """Yield a sentence if the experiment runs the same files at both ends, so that the candidates can hardly matter.
+
+        Yield another one if the speed counts padding, and the padding of one end is unknown.
+        """
+        if self.ends:
+            yield from on_padding(self.metric, *self.ends)
         stores = [store for at in (0, self.last) if (store := self.store(at))]
         names = {name for store in stores for name in store.ids()}
         if len(names) == 1:
@@ -228,8 +283,10 @@ class Runs:
             yield from store.contents().experiments if store else ()
 
 
-def _headline(found: Mapping[str, float]) -> str:
-    """Return the first speed that a run has; of padded rows, the speed without padding. Return an empty text without a speed."""
-    name = next((name for name in HEADLINES if name in found), "")
-    is_padded = name == TOKENS and found.get(REAL_TOKENS, math.inf) < found[TOKENS]
-    return REAL_TOKENS if is_padded else name
+def _never_steady(last: RunRecord) -> Unmeasured:
+    why = unsteady(last.warnings)
+    detail = f" (the last one: {why.detail})" if why else ""
+    return Unmeasured(
+        why=one_line(f"{MOST_UNSTEADY} runs in a row have no steady-state speed{detail}", longest=_LONGEST_REASON),
+        cure=_CURE,
+    )

@@ -8,15 +8,17 @@ with the larger part of the slowdown. Such a difference from both is confirmed a
 
 A probe is judged up to MOST_LOOKS times. So each look has the level LEVEL ÷ MOST_LOOKS (Bonferroni). A wrong half needs an error
 of half the step, which is far rarer than a wrong difference: see `benchmarks/simulated/bisections.py`.
+
+A candidate is named by its place. Place 0 is the good end, and the last place is the bad end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import log, log1p
 
-from orchestrator.compare.bisect.candidates import State, most_probes, next_probe, step
 from orchestrator.compare.bisect.evidence import Evidence, Round
 from orchestrator.compare.rules import LEVEL, Rule
 from orchestrator.measure.intervals import Ratio
@@ -25,11 +27,38 @@ from orchestrator.measure.metrics import Direction
 RUNS, MOST_LOOKS = 5, 3
 
 
+class State(StrEnum):
+    """The state of a candidate. A candidate without a state is unknown."""
+
+    GOOD = "good"
+    BAD = "bad"
+    SKIPPED = "skipped"
+
+
+def step(states: Mapping[int, State]) -> tuple[int, int]:
+    """Return the places of the last good and of the first bad candidate. The step is after the first of these two."""
+    first_bad = min(place for place, state in states.items() if state is State.BAD)
+    return max(place for place, state in states.items() if state is State.GOOD and place < first_bad), first_bad
+
+
+def next_probe(states: Mapping[int, State]) -> int | None:
+    """Return the unknown candidate that is nearest to the middle of the step. Return None if no candidate in it is unknown."""
+    last_good, first_bad = step(states)
+    unknown = [place for place in range(last_good + 1, first_bad) if place not in states]
+    return min(unknown, key=lambda place: abs(2 * place - last_good - first_bad), default=None)
+
+
+def most_probes(last: int) -> int:
+    """Return how many probes find the step between place 0 and the last place if no candidate is skipped."""
+    return max(last - 1, 0).bit_length()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unmeasured:
-    """A probe that cannot be measured, and the reason."""
+    """A candidate that cannot be measured, and the reason. `cure` says what to do if it is an end, besides naming another."""
 
     why: str
+    cure: str = "correct this"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

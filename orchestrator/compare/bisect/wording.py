@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.compare.bisect.candidates import State, most_probes
 from orchestrator.compare.bisect.checkout import Candidate
-from orchestrator.compare.bisect.search import Decision, Found
+from orchestrator.compare.bisect.search import Decision, Found, State, most_probes
 from orchestrator.compare.view import wording
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import masker

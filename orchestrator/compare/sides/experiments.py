@@ -16,7 +16,7 @@ from orchestrator.compare.comparison import Entry, Run, Side
 from orchestrator.compare.sides import environment
 from orchestrator.compare.sides.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.files.printable_text import counted
-from orchestrator.records import CaveatKind, Status
+from orchestrator.records import CaveatKind, Status, unsteady
 from orchestrator.results.table.aggregate import STEPS_TO_TARGET, TO_TARGET
 from orchestrator.results.table.rows import Row, Value, in_json
 from orchestrator.screen.figures import Screen
@@ -32,7 +32,6 @@ _DOUBTS = {
 }
 # Two programs that share a core or its caches are taken to slow each other down by this factor at most, besides the wait.
 _SHARED_CORE = 2.0
-_UNSTEADY = (CaveatKind.NO_STEADY_SPEED, CaveatKind.NOT_LEVEL)
 UNREADABLE = "unreadable"
 
 
@@ -118,7 +117,7 @@ def _run(row: Row) -> Run:
         numbers=numbers,
         started_at=_time(row.outcome.get("started_at")),
         ended_early=isinstance(stopped, str) and stopped != "",
-        never_steady=any(caveat.kind in _UNSTEADY for caveat in row.warnings),
+        never_steady=unsteady(row.warnings) is not None,
         doubt=next((_DOUBTS[kind] for kind in _disturbances(row)), ""),
         slowed=_slowed(row),
         logged_losses=logged if isinstance(logged, str) else None,
