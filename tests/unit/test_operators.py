@@ -26,6 +26,7 @@ from orchestrator.trainers.external import operators as trainer
 torch = pytest.importorskip("torch")
 program = pytest.importorskip("operators")
 accuracy = pytest.importorskip("accuracy")
+calls = pytest.importorskip("calls")
 shipped = pytest.importorskip("shipped")
 
 SHAPES = {
@@ -300,6 +301,8 @@ def with_backward(backward):
 right = with_backward(lambda above, x, weight: (above @ weight, above.T @ x))
 forgets = with_backward(lambda above, x, weight: (weight.sum(0).expand_as(x), x.sum(0).expand_as(weight)))
 mixes_rows = with_backward(lambda above, x, weight: (above.flip(0) @ weight, above.T @ x))
+transposes = with_backward(lambda above, x, weight: (above @ weight, x.T @ above))
+takes_input = with_backward(lambda above, x, weight: (above @ weight, x.T @ x))
 class Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, labels):
@@ -331,6 +334,32 @@ def test_a_backward_pass_that_forgets_the_gradient_of_its_result_is_wrong(
     monkeypatch.syspath_prepend(tmp_path)
     found = measured(*words_of(operator), "--implementation", f"backwards:{name}")
     assert off[0] <= found["relative_error"] <= off[1]
+
+
+@pytest.mark.parametrize("name", ["transposes", "takes_input"])
+def test_the_first_check_finds_a_backward_pass_that_is_right_only_if_the_gradient_is_the_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "backwards.py").write_text(BACKWARDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    setting = program.setting_of(program.parsed(["file", "--operator", "linear", "--shape", "8x4x4"]), "cpu")
+    function, tensors = getattr(importlib.import_module("backwards"), name), program._maker(setting)()
+    found = accuracy.error(function, shipped.function(setting), tensors, with_gradients=True)
+    assert found["relative_error"] > 0.5
+
+
+@pytest.mark.parametrize("seed", [0, 1, program.OF_A_RANK])
+def test_no_gradient_has_the_numbers_of_a_tensor(seed: int) -> None:
+    setting = program.setting_of(program.parsed(["file", "--operator", "rotary", "--shape", "1x2x8x4"]), "cpu")
+    tensors = program._maker(setting, seed=seed)()
+    for above in calls.from_above(calls.results(shipped.function(setting)(**tensors))):
+        assert not any(torch.allclose(above, tensors[name], atol=0.02) for name in ("query", "key"))
+
+
+def test_a_norm_of_many_rows_is_right_in_float16() -> None:
+    """The gradient of its weight is a sum over the rows. If the gradient were the input, it would be a sum of squares."""
+    found = measured("--operator", "rmsnorm", "--shape", "131072x8", "--dtype", "float16")
+    assert found["relative_error"] < 1e-2
 
 
 OPTIMIZERS = """

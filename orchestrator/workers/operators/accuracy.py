@@ -96,7 +96,7 @@ def _why_wrong(own: torch.Tensor, plain: torch.Tensor) -> Optional[str]:
     if not own.is_floating_point():
         return f"has the type {own.dtype}, and that of the plain function has floating-point numbers"
     if plain.isfinite().all() and not own.isfinite().all():
-        return "has a NaN or an infinite number, and that of the plain function has none"
+        return "has a NaN or an infinite number, and that of the plain function in float64 has none"
     return None
 
 

@@ -14,6 +14,9 @@ from implementations import Call
 from shipped import Tensors
 
 FORWARD, BACKWARD, BOTH = "forward", "backward", "both"
+# Seeds of gradients, far from those of the tensors and the ranks. With the same seed, a gradient would be equal to the first tensor,
+# and a transposed gradient of a weight would be right. A generator on a CPU uses 32 bits of its seed only.
+OF_GRADIENTS = 2**31
 
 
 def results(found: Any) -> Tuple[torch.Tensor, ...]:
@@ -36,7 +39,7 @@ def from_above(outputs: Sequence[torch.Tensor], *, loss: float = 1.0) -> List[to
         if output.is_meta or not output.dim():  # a wrong result may have no numbers
             found.append(torch.full_like(output, loss))
             continue
-        generator = torch.Generator(device=output.device).manual_seed(place)
+        generator = torch.Generator(device=output.device).manual_seed(OF_GRADIENTS + place)
         numbers = torch.randn(output.shape, generator=generator, device=output.device)
         found.append(numbers.bfloat16().to(output.dtype))
     return found
