@@ -202,6 +202,9 @@ def test_the_shares_of_tokens_hold_without_padding_too(option: str) -> None:
         ("custom.results", False),
         ("custom.metrics.train_loss.key", True),
         ("custom.command", True),
+        ("steps", False),
+        ("measure.discard_steps", False),
+        ("measure.at_most_steps", True),
     ],
 )
 def test_a_metric_that_is_read_from_another_place_is_not_judged(name: str, is_judged: bool) -> None:
@@ -211,6 +214,18 @@ def test_a_metric_that_is_read_from_another_place_is_not_judged(name: str, is_ju
     (row,) = compared(pair).rows
     assert (row.verdict is Verdict.REGRESSED) == is_judged
     assert is_judged or (row.verdict, row.why) == (Verdict.UNTESTED, f"{name} differs, so it may be another number")
+
+
+@pytest.mark.parametrize("steps_on", ["base", "the new side"])
+def test_a_speed_from_steps_is_not_compared_with_a_printed_one(steps_on: str) -> None:
+    """A program printed its speed with the warm-up. CSV files do not say that `steps:` was added since."""
+    of_steps = {SPEED: NOISY, "discarded_steps": [4.0] * len(NOISY), "train_runtime": NOISY}
+    sides = [entry("a", of_steps), entry("a", {SPEED: times(0.5), "train_runtime": times(0.5)})]
+    rows = compared(paired(*(sides if steps_on == "base" else sides[::-1]))).rows
+    why = f"it is measured from steps on {steps_on} only, so it may be another number"
+    assert [(row.verdict, row.why) for row in rows if row.metric == SPEED] == [(Verdict.UNTESTED, why)]
+    sides = [entry("a", of_steps), entry("a", {**of_steps, SPEED: times(0.5)})]
+    assert compared(paired(*sides)).rows[0].verdict is Verdict.REGRESSED
 
 
 def test_over_all_experiments_speeds_with_and_without_padding_are_apart() -> None:

@@ -13,6 +13,7 @@ from orchestrator.compare.comparison import Difference, Entry, Pair, Verdict
 from orchestrator.compare.rules import REAL_TOKENS, TOKENS
 from orchestrator.compare.sides.environment import OF_DATA
 from orchestrator.compare.sides.keys import EFFECTIVE
+from orchestrator.measure.metrics import metric
 from orchestrator.records import Status
 from orchestrator.results.table.aggregate import LOSS
 from orchestrator.results.table.baseline.other_work import (
@@ -31,6 +32,8 @@ OK = Status.OK.value
 _PADDING = 0.001
 # A change of the measured share of padding in a list of changes. It is not the name of an argument, so it decides nothing.
 PADDING = "padded tokens"
+# The number of warm-up steps, which each run with a speed from its steps has.
+_WARM_UP = "discarded_steps"
 # Packages that draw the random weights of a `config:` model.
 _DRAW_WEIGHTS = ("torch", "transformers")
 
@@ -116,11 +119,24 @@ def unlike(pair: Pair, name: str) -> str:
         return f"{argument} differs, which changes the work that it measures"
     if source := other_source(name, (one.name for one in pair.environment)):
         return f"{source} differs, so it may be another number"
+    if metric(name).of_steady_state and (side := _side_with_steps(pair, name)):
+        return f"it is measured from steps on {side} only, so it may be another number"
     if name == LOSS:
         return _other_weights(pair)
     if is_speed_of_call(name) and (side := _wrong_side(pair)):
         return f"the operator's result is wrong on {side}, so it has no speed"
     return _other_padding(pair, name)
+
+
+def _side_with_steps(pair: Pair, name: str) -> str:
+    """Return the only side whose runs measured a metric from their steps. CSV files do not have the keys of a scenario."""
+    base, new = (
+        {_WARM_UP in run.numbers for run in entry.runs if name in run.numbers} if entry else None
+        for entry in (pair.base, pair.new)
+    )
+    if {True} not in (base, new) or {False} not in (base, new):
+        return ""
+    return "base" if base == {True} else "the new side"
 
 
 def _wrong_side(pair: Pair) -> str:

@@ -13,9 +13,10 @@ _nvml = partial(Metric, source=_NVML)
 _text = partial(_nvml, show=Show.TEXT)
 _bytes = partial(_nvml, unit="bytes", direction=Direction.LOWER, show=Show.BYTES, judged=Judged.TOLERANCE)
 _more_bytes = partial(_bytes, where=Where.FILES)
-_steady = partial(_nvml, leaves_out=_STEADY, min_effect=0.03)
+_of_window = partial(_nvml, leaves_out=_STEADY, of_steady_state=True)
+_steady = partial(_of_window, min_effect=0.03)
 _more_steady = partial(_steady, where=Where.FILES)
-_share = partial(_nvml, leaves_out=_STEADY, unit="share", direction=Direction.LOWER, show=Show.SHARE)
+_share = partial(_of_window, unit="share", direction=Direction.LOWER, show=Show.SHARE)
 _cost = partial(Metric, source="the monitors' own processes", direction=Direction.LOWER, where=Where.FILES)
 
 GPU = (
@@ -53,6 +54,7 @@ GPU = (
         "GPU imbalance",
         "Highest peak memory of a device ÷ mean of the peaks over devices, minus 1.",
         leaves_out="",
+        of_steady_state=False,
         where=Where.FILES,
     ),
     _more_bytes(

@@ -71,7 +71,8 @@ class Metric:
     `one_run_effect` replaces ONE_RUN_EFFECT for a metric whose single runs differ by more. `order` is the place among the
     columns that are shown first or compared. `step_part` is for a part of a step's time, in seconds per step
     (the unit `s`) or as a share of the step: the name of this part, as the report's waterfall shows it. Parts do not overlap,
-    unless a part is inside the part of another metric: then `within` is this metric.
+    unless a part is inside the part of another metric: then `within` is this metric. `of_steady_state` is for a number of the steps
+    in the steady state, so it is another number if these are other steps.
     """
 
     name: str
@@ -91,3 +92,4 @@ class Metric:
     order: int = 0
     step_part: str = ""
     within: str = ""
+    of_steady_state: bool = False

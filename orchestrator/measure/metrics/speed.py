@@ -9,14 +9,15 @@ from orchestrator.measure.metrics.metric import Direction, Metric, Show, Where
 _STEPS = "steps of all ranks, in steady state"
 _STAMPS = "stamps of rank 0"
 
-_rate = partial(Metric, source=_STEPS, direction=Direction.HIGHER, by_ratio=True)
+_of_steps = partial(Metric, source=_STEPS, of_steady_state=True)
+_rate = partial(_of_steps, direction=Direction.HIGHER, by_ratio=True)
 _end = partial(_rate, unit="tokens/s, all devices", where=Where.FILES)
-_time = partial(Metric, source=_STEPS, unit="s", direction=Direction.LOWER, show=Show.SECONDS)
+_time = partial(_of_steps, unit="s", direction=Direction.LOWER, show=Show.SECONDS)
 
 # A time that occurs once in a run depends on caches of files and kernels. On one H100, first steps of 1.5 s differed by 12 to 21 %
 # (standard deviation) between runs of one experiment. Steady speeds differed by 0.1 to 0.8 %. Five runs per side can show a change
 # of 50 %; single runs can show only a change of 100 %.
-_once = partial(_time, min_effect=0.5, one_run_effect=1.0)
+_once = partial(_time, min_effect=0.5, one_run_effect=1.0, of_steady_state=False)
 _start = partial(_once, source=_STAMPS, where=Where.FILES)
 
 _COMPILATION = "torch's own times of its compilation, of the rank that took longest"
@@ -24,8 +25,8 @@ _stage = partial(
     _once, source=_COMPILATION, leaves_out="Other processes, such as those that Inductor starts.", where=Where.FILES
 )
 
-_share = partial(Metric, source=_STEPS, unit="share", direction=Direction.LOWER, show=Show.SHARE)
-_steps = partial(Metric, source=_STEPS, unit="steps", show=Show.COUNT)
+_share = partial(_of_steps, unit="share", direction=Direction.LOWER, show=Show.SHARE)
+_steps = partial(_of_steps, unit="steps", show=Show.COUNT)
 
 SPEED = (
     _rate(
@@ -165,6 +166,7 @@ SPEED = (
         "compile_s",
         "compile",
         "Time of the steps before the steady state, minus the time of the same number of steady steps; only with torch.compile.",
+        of_steady_state=True,
         leaves_out="Recompilation in the steady state: such steps are counted as spikes.",
         where=Where.TABLES | Where.COMPARED,
         order=110,
@@ -191,6 +193,7 @@ SPEED = (
         "Share of the graphs that Inductor's cache had. 0 is a cold cache and 1 a warm one.",
         source=_COMPILATION,
         direction=Direction.NONE,
+        of_steady_state=False,
         leaves_out="Graphs of other compilers.",
         where=Where.FILES,
     ),
@@ -202,10 +205,11 @@ SPEED = (
             "are not counted; later warm-up steps are. 0 if nothing was compiled again."
         ),
         source="torch's count of compiled graphs, in steps of all ranks",
+        of_steady_state=False,
         direction=Direction.LOWER,
         leaves_out="Compilation between steps, such as for an evaluation. Missing if nothing was compiled.",
     ),
-    _once("warmup_s", "warm-up", "Time of the steps before the steady state.", where=Where.FILES),
+    _once("warmup_s", "warm-up", "Time of the steps before the steady state.", of_steady_state=True, where=Where.FILES),
     _time(
         "steady_s",
         "steady",

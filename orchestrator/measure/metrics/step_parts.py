@@ -9,10 +9,9 @@ from orchestrator.measure.metrics.metric import Direction, Metric, Show, Where
 _MARKS = "marks in the steps of all ranks, in steady state"
 _NO_OTHERS = "The other parts of a step: logging, evaluation and saving, and the time between micro-batches."
 
-_time = partial(
-    Metric, source=_MARKS, unit="s", direction=Direction.LOWER, show=Show.SECONDS, min_effect=0.05, where=Where.FILES
-)
-_share = partial(Metric, source=_MARKS, unit="share", show=Show.SHARE, where=Where.FILES)
+_of_marks = partial(Metric, source=_MARKS, of_steady_state=True, where=Where.FILES)
+_time = partial(_of_marks, unit="s", direction=Direction.LOWER, show=Show.SECONDS, min_effect=0.05)
+_share = partial(_of_marks, unit="share", show=Show.SHARE)
 _mfu = partial(_share, direction=Direction.HIGHER, source="the built model, and marks in the steps")
 
 STEP_PARTS = (
@@ -117,6 +116,7 @@ STEP_PARTS = (
         unit="tokens/step per device",
         show=Show.COUNT,
         source="steps of all ranks, in steady state",
+        of_steady_state=True,
         where=Where.FILES,
     ),
 )

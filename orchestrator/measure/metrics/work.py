@@ -42,6 +42,7 @@ WORK = (
         direction=Direction.HIGHER,
         by_ratio=True,
         source="model_flops_per_token and steps",
+        of_steady_state=True,
         leaves_out="Counts work on padding.",
     ),
     _share(
@@ -49,6 +50,7 @@ WORK = (
         "MFU",
         "Model FLOPs utilisation: tflops_per_s_per_gpu ÷ the device's dense peak in the training precision.",
         source="model FLOPs and the table of peaks in flops.py",
+        of_steady_state=True,
         leaves_out=(
             "Missing for devices not in the table (MIG parts, H200 NVL), quantised weights, fp32 without "
             "autocast, fp8. The peak is from the data sheet; the clocks of the run may be lower."
@@ -64,6 +66,7 @@ WORK = (
             "layer's repetition early, the layer's last matrix product does not count."
         ),
         source="hardware FLOPs and the table of peaks in flops.py",
+        of_steady_state=True,
         leaves_out=(
             "Work that kernels repeat (flash attention's backward pass), and the masked half of attention, which "
             "eager and SDPA kernels compute. Missing under torch.compile with checkpointing, and if it is "

@@ -14,8 +14,8 @@ from implementations import Call
 from shipped import Tensors
 
 FORWARD, BACKWARD, BOTH = "forward", "backward", "both"
-# Seeds of gradients, far from those of the tensors and the ranks. With the same seed, a gradient would be equal to the first tensor,
-# and a transposed gradient of a weight would be right. A generator on a CPU uses 32 bits of its seed only.
+# Seeds of gradients, far from those of the tensors and the ranks. With the same seed, a gradient would be equal to the first
+# tensor, and a transposed gradient of a weight would be right. A generator on a CPU uses only 32 bits of its seed.
 OF_GRADIENTS = 2**31
 
 

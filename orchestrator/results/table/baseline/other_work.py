@@ -129,8 +129,17 @@ def other_padding(name: str, arguments: Iterable[str], *, perhaps: bool = False)
 
 
 def other_source(name: str, changed: Iterable[str]) -> str | None:
-    """Return the first of these names that says where `custom:` finds a metric: its pattern, key, column or unit, or the file."""
-    return next((one for one in changed if one == "custom.results" or one.startswith(f"custom.metrics.{name}.")), None)
+    """Return the first of these names that says where a metric comes from.
+
+    For a metric of `custom:`, it is its pattern, key, column or unit, or the file. For a number of the steady state, it is the key
+    `steps`, or the number of warm-up steps. The other rules of measuring only end the training, as the number of its steps does.
+    """
+    places = ["custom.results"]
+    if metric(name).of_steady_state:
+        places += ["steps", "measure.discard_steps"]
+    elif name == "first_step_s":
+        places.append("steps")
+    return next((one for one in changed if one in places or one.startswith(f"custom.metrics.{name}.")), None)
 
 
 @cache
