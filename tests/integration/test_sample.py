@@ -81,6 +81,14 @@ def test_the_sample_of_before_is_reported_as_it_was(tmp_path: Path, in_process: 
     rows, expected = (list(csv.DictReader(io.StringIO(files.pop("benchmarks.csv")))) for files in (after, before))
     assert (expected[0]["framework_config"], expected[0]["doubt"]) == ("baseline", ""), "its own row had no doubt then"
     expected[0]["doubt"] = "not steady"
+    machine = {
+        "device": "cuda",
+        "gpu_device_name": "NVIDIA H200",
+        "data": "builtin:synthetic",
+        "monitors": "hf_memory nvml",
+    }
+    assert not machine.keys() & expected[0].keys(), "all rows share these, and the file left them out then"
+    expected = [{**row, **machine} for row in expected]
     assert rows == expected and after == before
     words = ("compare", "four-h200", "four-h200/packed.csv", "--ignore", "neighbours", "--format", "json")
     _, compared, _ = in_process(*words, width=200)

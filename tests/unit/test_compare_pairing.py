@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from factories.cases import cases
-from factories.results import BASE, ended, stored
+from factories.results import BASE, ended, experiment, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from orchestrator.compare.sides import environment, keys
 from orchestrator.compare.sides.pairing import pair
 from orchestrator.compare.sides.read import read
 from orchestrator.errors import SelectionError
-from orchestrator.records import DataSpec, Experiment, Framework, RunRecord
+from orchestrator.records import DataSpec, Device, Experiment, Framework, RunRecord
 from orchestrator.report import tables
 from orchestrator.results.table.load import load
 from orchestrator.results.table.rows import Value
@@ -409,6 +409,34 @@ def test_a_folder_and_the_tables_made_of_it_agree(tmp_path: Path) -> None:
         pairs = pair(read([root]), read([tmp_path / name]))
         assert len(pairs) == 4, name
         assert all(one.base and one.new and not one.arguments and not one.disqualifying for one in pairs), name
+
+
+def on(folder: Path, *, gpu: str | None = None, cpu: str = "Xeon", data: str = "builtin:synthetic") -> Path:
+    """The benchmarks.csv of an experiment on this machine: it leaves out what all rows share."""
+    one = experiment(device=Device.CUDA if gpu else Device.CPU, data=DataSpec(source=data, form="text"))
+    record = ended(one, 1, tokens_per_s=1000.0, **({"gpu_device_name": gpu} if gpu else {}))
+    made = replace(record, provenance={**record.provenance, "host": {"name": "h", "cpu": cpu}})
+    folder.mkdir()
+    (folder / "benchmarks.csv").write_text(tables.benchmarks(load([stored(folder / "r", (one, [made]))])))
+    return folder / "benchmarks.csv"
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "other"),
+    [
+        ({"gpu": "H100"}, {"gpu": "A100"}, "gpu"),
+        ({"gpu": "H100"}, {}, "device"),
+        ({"cpu": "Xeon"}, {"cpu": "EPYC"}, "cpu"),
+        ({"gpu": "H100", "cpu": "Xeon"}, {"gpu": "H100", "cpu": "EPYC"}, None),
+        ({"data": "a.jsonl"}, {"data": "b.jsonl"}, "data"),
+    ],
+)
+def test_the_means_of_two_machines_are_not_compared(
+    tmp_path: Path, base: dict[str, str], new: dict[str, str], other: str | None
+) -> None:
+    """Another GPU was a regression of 40 %: all rows of a file had the same one, so the file did not name it."""
+    (one,) = pair(read([on(tmp_path / "base", **base)]), read([on(tmp_path / "new", **new)]))
+    assert one.disqualifying == (() if other is None else (other,))
 
 
 def test_ours_is_paired_with_the_references_table_by_the_names_that_both_have(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import SelectionError
-from orchestrator.records import Device
 from orchestrator.report.highlights import Highlight
 from orchestrator.report.tables import as_csv, as_json, as_markdown, as_parquet
 from orchestrator.report.tables.columns import for_markdown, marks
 from orchestrator.results.table.baseline import DOUBT
-from orchestrator.results.table.column_choice import choose, column, has_values, matches, varying
+from orchestrator.results.table.column_choice import choose, has_values, matches, varying
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,13 +56,13 @@ def _always_in_files(table: ResultsTable) -> Iterator[str]:
     """Yield the columns that a file has even if they are constant.
 
     Other files refer to a row by its id, which is unique only in one folder. A reader of a mean needs the number of its runs. To
-    compare the losses of trainings that ended early, a reader needs their steps and logged losses. Without a device, a reader takes
-    CPU processes for GPUs. Without a doubt that all rows have, a reader takes their speeds for claims.
+    compare the losses of trainings that ended early, a reader needs their steps and logged losses. Without a doubt that all rows have,
+    a reader takes their speeds for claims. Without the machine and the data, `compare` judges two machines.
     """
-    if Device.CPU.value in column(table.experiments, "device"):
-        yield "device"
-    if has_values(table.experiments, DOUBT):
-        yield DOUBT
+    facts = ("device", "gpu_device_name", "data", "monitors", "neighbours", DOUBT)
+    yield from (name for name in facts if has_values(table.experiments, name))
+    if not has_values(table.experiments, "gpu_device_name"):
+        yield "provenance_host_cpu"
     if "results" not in table.experiments:
         yield "id"
     if "runs_ok" in table.experiments and (table.experiments["runs_ok"] > 1).any():

@@ -86,7 +86,8 @@ def read(content: bytes) -> tuple[list[list[Row]], list[str]]:
     warnings = [f"{count} {what}" for what, count in wrong.items() if count]
     if has_means(groups):
         warnings.append(
-            "its rows are means over repeats, which cannot be tested; use raw_summary.csv of the same folder, which has the runs"
+            "its rows are means over repeats, which cannot be tested, and it is unknown which runs were disturbed; use "
+            "raw_summary.csv of the same folder, which has the runs"
         )
     return groups, warnings
 
