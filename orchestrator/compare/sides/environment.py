@@ -14,8 +14,8 @@ comparison:
 Of an experiment that names a software environment, all packages count, and each that differs is listed with both versions. The lock
 of the environment is only listed if no package differs: then the same versions were built from other files.
 
-A fact that only one side has does not forbid a comparison. For example, a CSV file of the reference names no GPU. The exception is `data` between
-two results folders.
+A fact that only one side has does not forbid a comparison. For example, a CSV file of the reference names no GPU. The exception is
+`data` between two results folders.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ def _always_in_files(table: ResultsTable) -> Iterator[str]:
     """Yield the columns that a file has even if they are constant.
 
     Other files refer to a row by its id, which is unique only in one folder. A reader of a mean needs the number of its runs. To
-    compare the losses of trainings that ended early, a reader needs their steps and logged losses. Without a doubt that all rows have,
-    a reader takes their speeds for claims. Without the machine and the data, `compare` judges two machines.
+    compare the losses of trainings that ended early, a reader needs their steps and logged losses. Without a doubt that all rows
+    have, a reader takes their speeds for claims. Without the machine and the data, `compare` judges numbers of two machines.
     """
     facts = ("device", "gpu_device_name", "data", "monitors", "neighbours", DOUBT)
     yield from (name for name in facts if has_values(table.experiments, name))
