@@ -480,6 +480,16 @@ def test_only_a_changed_row_shows_the_difference_of_its_profiles(tmp_path: Path)
         assert one["href"].startswith(f"file://{root}/experiments/slower-")
 
 
+def test_the_difference_of_steps_with_other_work_says_so(tmp_path: Path) -> None:
+    sides = [profiled(tmp_path / name, "a", speed, *kernels(gemm=1)) for name, speed in (("base", 1), ("new", 0.8))]
+    base, new = (
+        replace(side, arguments={"max_seq_len": length}) for side, length in zip(sides, (256, 512), strict=True)
+    )
+    found = profiles.of(compared(paired(base, new)), most=10)
+    (only,) = page_table.of(compared(paired(base, new)), most=10, profiles=found)["profiles"]
+    assert only["sentence"].endswith(" The steps have other work, because max_seq_len differs.")
+
+
 def test_a_trace_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     sides = [profiled(tmp_path / name, "a", speed, *kernels(gemm=1)) for name, speed in (("base", 1), ("new", 0.8))]
     (trace,) = (tmp_path / "new").rglob("rank0.json.gz")

@@ -132,7 +132,7 @@ def _pair(match: Match, ignore: Sequence[str]) -> Pair:
         base=base,
         new=new,
         environment=differences,
-        arguments=_arguments(base, new),
+        arguments=differing_arguments(base, new),
         disqualifying=() if ALL in ignore else tuple(name for name in forbidding if name not in ignore),
     )
 
@@ -159,7 +159,7 @@ def _settings(entry: Entry) -> frozenset[tuple[str, str | float]]:
     return frozenset((name, value) for name, value in cells if name != keys.SCENARIO and value is not None)
 
 
-def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
+def differing_arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
     """Return the arguments that differ, then the effective settings, which may follow from them.
 
     Names that one side lacks are left out. An effective setting is left out if there is an argument of the same name.

@@ -10,11 +10,15 @@ from typing import NamedTuple
 from orchestrator.compare import comparison
 from orchestrator.compare.comparison import Comparison, Entry, Verdict
 from orchestrator.compare.sides import environment, experiments, folders
+from orchestrator.compare.sides.keys import EFFECTIVE
+from orchestrator.compare.sides.pairing import differing_arguments
 from orchestrator.errors import SelectionError
 from orchestrator.files.redaction import redact_cells, redactor
 from orchestrator.report.profile.places import Profiled, profiled
 from orchestrator.report.profile.trace import Profile, read
 from orchestrator.report.profile.view import Difference, difference
+from orchestrator.results.table.baseline import STEP_TIME
+from orchestrator.results.table.baseline.other_work import other_work
 
 CHANGED = (Verdict.IMPROVED, Verdict.REGRESSED)
 # A profiled run has another monitor, starts cold, and is usually by itself on the machine.
@@ -53,7 +57,9 @@ def of_sides(base: Entry, new: Entry, *, most: int) -> Profiles | None:
     found = difference(one.profile, other.profile, most=most)
     of_both = {"base": _elsewhere(base, one.made), "new": _elsewhere(new, other.made)}
     elsewhere = {side: differences for side, differences in of_both.items() if differences}
-    return Profiles(traces=traces, sentence=found.verdict, difference=found, elsewhere=elsewhere)
+    other = other_work(STEP_TIME, [one.name.removeprefix(EFFECTIVE) for one in differing_arguments(base, new)])
+    sentence = found.verdict + (f" The steps have other work, because {other} differs." if other else "")
+    return Profiles(traces=traces, sentence=sentence, difference=found, elsewhere=elsewhere)
 
 
 def has_profile(entry: Entry) -> bool:
