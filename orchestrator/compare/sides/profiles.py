@@ -57,8 +57,8 @@ def of_sides(base: Entry, new: Entry, *, most: int) -> Profiles | None:
     found = difference(one.profile, other.profile, most=most)
     of_both = {"base": _elsewhere(base, one.made), "new": _elsewhere(new, other.made)}
     elsewhere = {side: differences for side, differences in of_both.items() if differences}
-    other = other_work(STEP_TIME, [one.name.removeprefix(EFFECTIVE) for one in differing_arguments(base, new)])
-    sentence = found.verdict + (f" The steps have other work, because {other} differs." if other else "")
+    changed = other_work(STEP_TIME, [one.name.removeprefix(EFFECTIVE) for one in differing_arguments(base, new)])
+    sentence = found.verdict + (f" The steps have other work, because {changed} differs." if changed else "")
     return Profiles(traces=traces, sentence=sentence, difference=found, elsewhere=elsewhere)
 
 
