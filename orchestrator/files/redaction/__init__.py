@@ -14,7 +14,8 @@ These secrets are not found:
 
 - a secret under a harmless name, if the secret has no known form;
 - a secret of fewer than eight characters, or an ordinary word, if its name is not next to it;
-- a secret in an encoding that `values` does not know.
+- a secret in an encoding that `values` does not know;
+- a secret in a notation that is none of these: XML, a block of YAML, or `-u user:password` in a line of a log.
 
 A mask neither contains nor removes quotes, so that a redacted record is still JSON.
 """
@@ -67,14 +68,32 @@ Redactor = Callable[[str], str]
 Finder = Callable[[str], Iterable[Secret]]
 _Cell = TypeVar("_Cell")
 
-_NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
+# A name may be two words with a blank between them: `API key`.
+_NAME = r"(?P<name>(?:(?i:api|access|auth|private|secret) )?[A-Za-z_][\w.-]{0,80})"
+# A quote, as JSON escapes it, or as Python writes it before a text of bytes (`b'`), a formatted text (`f"`) or a long text.
+_QUOTE = r"""(?:(?<![A-Za-z0-9_])(?i:[bru]|f|[bf]r|r[bf])(?=\\*["']))?\\*(?:\"{3}|'{3}|["'])"""
 _COLOUR = r"(?:(?:\x1b|\\u001b)\[[\d;]{0,20}m)"
-_NAMED = rf"""(?:(?<![\w.-])-{{0,2}}|{_COLOUR}){_NAME}(?P<closed>\\*["']\]?)?\s*[=:]\s*"""
+# `password: str = "…"` has a type between the name and the value.
+_TYPE = rf"""(?::\s*[A-Za-z_][\w.\[\] |]{{0,40}}=\s*(?={_QUOTE}))"""
+_NAMED = rf"""(?:(?<![\w.-])-{{0,2}}|{_COLOUR}){_NAME}(?P<closed>\\*["']\]?)?\s*(?:{_TYPE}|[=:]\s*)"""
 _OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
+# A name as a value, and the secret next to it: `{"name": "HF_TOKEN", "value": "…"}`, `("HF_TOKEN", "…")`, or YAML.
+_LISTED = (
+    (
+        r"""["']\s*,\s*\\*["']""",
+        rf"""(?P<quote>\\*["']){_NAME}(?P=quote)\s*,\s*(?P<key>\\*["']value\\*["']\s*:\s*)?(?P<opened>\\*["'])"""
+        r"""(?P<value>[^"'\\\n]{6,8192})(?P=opened)""",
+    ),
+    (
+        r"\n\s*value:",
+        rf"""\bname:\s*{_NAME}\s*\n\s*(?P<key>value:\s*)["']?(?P<value>[^\s"'\\]{{6,8192}})""",
+    ),
+)
 # `==` with a version is not a value: a list of packages has it (`detect-secrets==1.5.0`).
 # A shell writes a sign after a backslash, and a value with escapes as $'…'.
 _VALUE = re.compile(
-    r"""(?P<opened>\$?\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)(?:[^\s"'\\,;&)}\]<>]|\\[ ,;&(){}\[\]<>$!#*?|~])+)"""
+    rf"""(?P<opened>\$?{_QUOTE})?"""
+    r"""(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)(?:[^\s"'\\,;&)}\]<>]|\\[ ,;&(){}\[\]<>$!#*?|~])+)"""
 )
 # A value in plain quotes. A value in single quotes may not contain a double quote: the mask would cross the end of a JSON string.
 _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.){1,8192}"|'(?:[^"'\\\n]|\\.){1,8192}'""")
@@ -210,6 +229,7 @@ def _found(text: str, environ: Mapping[str, str], *, stored: bool = False) -> It
 def _by_look(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator[Secret]:
     yield from by_form(text)
     yield from _by_name(text, environ, quoted=quoted)
+    yield from _in_lists(text)
 
 
 def _apart(every: Iterable[Secret]) -> tuple[Secret, ...]:
@@ -261,6 +281,15 @@ def _in_quotes(text: str, named: re.Match[str], value: re.Match[str]) -> tuple[i
     rest = _REST.get(quote) if named[0].endswith("=") else None
     found = rest.match(text, named.end()) if rest else None
     return found.span() if found else None
+
+
+def _in_lists(text: str) -> Iterator[Secret]:
+    """Yield the values next to names of secrets in a list. Without a word that says `value`, the next text may be another name."""
+    for hint, pattern in _LISTED:
+        for found in re.finditer(pattern, text) if re.search(hint, text) else ():
+            is_value = found["key"] or any(map(str.isdigit, found["value"]))
+            if is_value and says_secret(found["name"]) and found["value"].lower() not in _NO_VALUES:
+                yield Secret(start=found.start("value"), end=found.end("value"), what=f"the value of {found['name']}")
 
 
 def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator[Secret]:

@@ -57,6 +57,7 @@ _QUALIFIED = frozenset(
     (
         *("API", "ACCESS", "AUTH", "HF", "HUB", "GITHUB", "GITLAB", "SESSION", "REFRESH", "BEARER", "PRIVATE"),
         *("SIGNING", "ENCRYPTION", "SECRET", "ACCOUNT", "STORAGE", "DEPLOY", "SERVICE", "LICENSE", "WANDB", "OPENAI"),
+        "SUBSCRIPTION",
     )
 )
 
@@ -103,7 +104,7 @@ def says_secret(name: str) -> bool:
 def _words(name: str) -> list[str]:
     """Return the words of a name, changed to capitals. Leave out a number at the end, as in `HF_TOKEN_2` and `PASSWORD2`."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.lstrip("-+"))
-    words = re.split(r"[_.-]+", spaced.upper())
+    words = re.split(r"[_. -]+", spaced.upper())
     if len(words) > 2 and words[-1].isdigit():
         words.pop()
     words[-1] = words[-1].rstrip("0123456789") or words[-1]
