@@ -54,6 +54,42 @@ def test_without_a_clear_difference_both_are_named() -> None:
     assert "is x or baseline (no clear difference, 1.00" in text
 
 
+def rows_of(length: int, *numbers: float, metric: str = "samples_per_s", **more: Any) -> Made:
+    runs = [{metric: number} for number in numbers]
+    return Made(arguments={"max_seq_len": str(length)}, runs=runs, **more)
+
+
+def test_samples_of_longer_rows_are_other_work() -> None:
+    """Shorter rows give more samples per second, and were the fastest."""
+    for metric in ("samples_per_s", "train_samples_per_second", "tokens_per_s"):
+        cells = [rows_of(length, *(100 * 128 / length for _ in range(3)), metric=metric) for length in (128, 256, 512)]
+        assert not said(*cells) and not answers(table_of(*cells)), metric
+    cells = [
+        rows_of(length, *numbers, framework=name) for length in (128, 256) for name, numbers in (("x", ONE), ("y", TWO))
+    ]
+    assert said(*cells) == [
+        f"llama-1b (full, max_seq_len {length}): the fastest experiment that ended ok is y, 180 samples/s"
+        for length in (128, 256)
+    ]
+    places = [(answer.place, answer.text.partition(",")[0]) for answer in answers(table_of(*cells))]
+    assert places == [(f"llama-1b at 1 GPU, max_seq_len {length}", "y is fastest") for length in (128, 256)]
+
+
+def test_rows_without_padding_are_compared_over_lengths() -> None:
+    runs = [{"tokens_per_s": 200.0, "real_tokens_per_s": number} for number in ONE]
+    cells = [replace(rows_of(length), runs=runs) for length in (128, 256)]
+    assert len(said(*cells)) == len(answers(table_of(*cells))) == 1
+
+
+def test_speeds_per_gpu_are_not_compared_over_numbers_of_gpus() -> None:
+    """Of 1 GPU with 100 tokens/s and 2 GPUs with 90 each, 1 GPU was called the fastest."""
+    runs = [[{"train_tokens_per_second": factor * number} for number in ONE] for factor in (1.0, 0.9)]
+    cells = [Made(num_gpus=count, runs=some) for count, some in enumerate(runs, start=1)]
+    assert not said(*cells)
+    cells += [Made(framework="x", num_gpus=count, runs=some) for count, some in enumerate(runs[::-1], start=1)]
+    assert [text.partition(":")[0] for text in said(*cells)] == ["llama-1b (full, 1 GPU)", "llama-1b (full, 2 GPUs)"]
+
+
 def alike(digest: str, *numbers: float, processes: int = 1, **more: Any) -> Made:
     """An experiment that no column tells apart from one with another script. Its id ends with the digest."""
     return Made(framework=None, sources={"train.py": digest}, num_gpus=processes, runs=speeds(*numbers), **more)

@@ -66,8 +66,8 @@ def test_the_best_of_a_scenario_is_named_for_each_gpu() -> None:
     ]
     best = said(made_table(*cells), HighlightKind.BEST)
     assert [text.partition(":")[0] for text in best] == [
-        "llama-1b (full on H100 80GB HBM3)",
-        "llama-1b (full on A100-SXM4-80GB)",
+        "llama-1b (full, H100 80GB HBM3)",
+        "llama-1b (full, A100-SXM4-80GB)",
     ]
 
 

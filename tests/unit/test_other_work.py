@@ -45,6 +45,8 @@ def test_the_work_of_a_metric_is_that_of_its_arguments_with_their_values() -> No
     assert work_of("samples_per_s", short) == work_of("samples_per_s", {**short, "optim": "adam"})
     assert work_of("tokens_per_s", short) == ()
     assert work_of("train_tokens_per_second", {**short, "num_gpus": 2}) == (("num_gpus", "2"),)
+    assert work_of("tokens_per_s", short, is_padding_known=False) == (("max_seq_len", "128"),)
+    assert work_of("real_tokens_per_s", short, is_padding_known=False) == ()
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 """The answer of a campaign for each model and number of GPUs, or each call: which experiment is fastest, and how sure that is.
 
-Experiments are compared if they have the same scenario, model, device, data, number of GPUs and GPU model; calls of operators and
-benchmarks also need the same work. The fastest experiment is the one with the highest geometric mean of its runs' speeds. The speed
-of a call is the reciprocal of its time. If a speed is in doubt, it does not count, and the answer names it. An operator with a
-wrong result is the last one, whatever its speed. What this leaves out: the cost of a GPU, and arguments that change what is
-learned.
+Experiments are compared if they have the same scenario, model, device, data, number of GPUs and GPU model, and if their arguments
+make the same work of the speed: samples of longer rows are other work. The fastest experiment is the one with the highest geometric
+mean of its runs' speeds. The speed of a call is the reciprocal of its time. If a speed is in doubt, it does not count, and the
+answer names it. An operator with a wrong result is the last one, whatever its speed. What this leaves out: the cost of a GPU, and
+arguments that change what is learned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from statistics import fmean
@@ -20,6 +20,7 @@ from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.report.highlights.highlight import Known, known_of
 from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import change, direction, factor, percent, runs, times
+from orchestrator.results.table.axes import arguments_of
 from orchestrator.results.table.baseline import (
     CALL_TIME,
     MEMORIES,
@@ -30,6 +31,7 @@ from orchestrator.results.table.baseline import (
     pairs_of,
     shown_ranks,
 )
+from orchestrator.results.table.baseline.other_work import by_work
 from orchestrator.results.table.column_choice import by_gpu_model, column, gpu_models
 from orchestrator.results.table.doubts import ERROR, WRONG_RESULT, DoubtKind
 from orchestrator.trainers.external.operators import WORK
@@ -50,7 +52,21 @@ _ALIKE = (
 # The arguments that make the work of a call of an operator, or of a benchmark.
 _WORK = (*WORK, "fullname", "group")
 
+_GPUS = "num_gpus"
+
 Runs = Sequence[Mapping[str, list[float]]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Rows whose speeds can be compared, and the first speed that any of them has. It is an empty text if no row has one.
+
+    `told` are the columns that the place's name needs: their values make other work than in another place, such as longer rows.
+    """
+
+    rows: Sequence[int]
+    speed: str
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +111,7 @@ def answers(table: ResultsTable) -> tuple[Answer, ...]:
     """Return the answers for all places that have several experiments with a speed or a doubt."""
     known, pairs = known_of(table), pairs_of(table)
     measured = _as_speeds(ok_runs(table, (*SPEEDS, *_TIMES)))
-    return tuple(_answer(known, pairs, measured, rows) for rows in comparable(table, measured) if len(rows) > 1)
+    return tuple(_answer(known, pairs, measured, place) for place in comparable(table, measured) if len(place.rows) > 1)
 
 
 def _as_speeds(measured: Runs) -> list[dict[str, list[float]]]:
@@ -107,25 +123,40 @@ def _as_speeds(measured: Runs) -> list[dict[str, list[float]]]:
     ]
 
 
-def comparable(table: ResultsTable, measured: Runs) -> list[list[int]]:
-    """Return the rows that have a speed in `measured`, in groups of rows that can be compared. Keep the table's order."""
+def comparable(table: ResultsTable, measured: Runs) -> list[Place]:
+    """Return the rows that have a speed in `measured`, in places of rows that can be compared. Keep the table's order."""
     groups: dict[tuple[object, ...], list[int]] = {}
     alike, works = (zip(*(column(table.experiments, name) for name in names), strict=True) for names in (_ALIKE, _WORK))
     for row, (key, work) in enumerate(zip(alike, works, strict=True)):
         if measured[row]:
             groups.setdefault(key if _has_speed(measured[row]) else (*key, *work), []).append(row)
-    gpus = gpu_models(table.experiments)
-    return [alike for rows in groups.values() for alike in by_gpu_model(rows, gpus)]
+    return places_in(table, groups.values(), measured)
+
+
+def places_in(table: ResultsTable, groups: Iterable[Sequence[int]], measured: Runs) -> list[Place]:
+    """Return the rows of each group in places: those with the same GPU model, and with the same work of the first speed."""
+    gpus, numbers = gpu_models(table.experiments), column(table.experiments, _GPUS)
+    arguments = [{_GPUS: number, **dict(given)} for number, given in zip(numbers, arguments_of(table), strict=True)]
+
+    def apart(rows: Sequence[int], told: tuple[str, ...] = ()) -> Iterator[Place]:
+        speed = next((name for name in (*SPEEDS, *_TIMES) if any(name in measured[row] for row in rows)), "")
+        differing, alike = by_work(speed, rows, arguments)
+        if len(alike) == 1:
+            yield Place(rows=rows, speed=speed, told=told)
+            return
+        for some in alike:  # the first speed of some rows may be another one
+            yield from apart(some, tuple(dict.fromkeys((*told, *differing))))
+
+    return [place for rows in groups for alike in by_gpu_model(rows, gpus) for place in apart(alike)]
 
 
 def _has_speed(of_row: Mapping[str, list[float]]) -> bool:
     return any(name in SPEEDS for name in of_row)
 
 
-def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[int]) -> Answer:
-    speed = next(name for name in (*SPEEDS, *_TIMES) if any(name in measured[row] for row in rows))
-    work = () if speed in SPEEDS else _WORK
-    values = {row: measured[row][speed] for row in rows if speed in measured[row]}
+def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, place: Place) -> Answer:
+    speed, work = place.speed, () if place.speed in SPEEDS else _WORK
+    values = {row: measured[row][speed] for row in place.rows if speed in measured[row]}
     ordered = sorted(values, key=lambda row: (_is_wrong(known, row), -fmean(map(log, values[row]))))
     trusted = [row for row in ordered if not known.in_doubt(row)]
     inside = [pair for pair in pairs if pair.new in values and pair.base in values]
@@ -134,12 +165,12 @@ def _answer(known: Known, pairs: Sequence[Pair], measured: Runs, rows: Sequence[
     memory = next(
         (name for name in MEMORIES if any(known.numbers(name, row) is not None for row in values)), MEMORIES[0]
     )
-    names = {row: known.names.configuration(row, work=work) for row in values}
+    names = {row: known.names.configuration(row, work=(*work, *place.told)) for row in values}
     text, best, is_clear = _text(known, against, values, trusted, names)
     text += _faster_in_doubt(known, ordered, trusted, names) if len(trusted) > 1 else ""
     shown, ids = ordered[:MOST_ROWS], [str(name) for name in column(known.table.experiments, "id")]
     return Answer(
-        place=known.names.where(rows[0], work=work),
+        place=known.names.where(place.rows[0], work=work, told=place.told),
         text=text,
         unit=metric(speed).label,
         memory=metric(memory).label,

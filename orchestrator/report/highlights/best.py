@@ -1,7 +1,7 @@
 """The best experiment of each model that ended ok: the fastest one, and the cheapest one if a price is known.
 
-`answers` compares experiments on the same number of GPUs. Here the number of GPUs may differ: more GPUs are usually faster, and
-fewer are usually cheaper. A speed in doubt does not count.
+`answers` compares experiments on the same number of GPUs. Here the number of GPUs may differ, unless the speed is one per GPU: more
+GPUs are usually faster, and fewer are usually cheaper. A speed in doubt does not count.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import metric, show
-from orchestrator.report.highlights.answers import SPEEDS
+from orchestrator.report.highlights.answers import SPEEDS, Place, places_in
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known, known_of
 from orchestrator.report.highlights.labels import NO_MODEL
 from orchestrator.report.highlights.wording import direction, factor
 from orchestrator.results.table.baseline import ok_runs
-from orchestrator.results.table.column_choice import by_gpu_model, column, gpu_models
+from orchestrator.results.table.column_choice import column
 from orchestrator.results.table.sources.costs import OF_TOKENS as COST
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Cheapest:
 class _Group:
     """The rows of a model. `speeds` and `costs` have the values of the runs of each row whose speed is not in doubt.
 
-    `costs` is empty if they are in several currencies. `doubted` is the number of rows in doubt.
+    `costs` is empty if they are in several currencies. `doubted` is the number of rows in doubt. The label has the columns `told`.
     """
 
     label: str
@@ -59,6 +59,7 @@ class _Group:
     speeds: _Runs
     costs: _Runs
     doubted: int
+    told: Sequence[str]
 
 
 def best(known: Known) -> Iterator[Highlight]:
@@ -103,32 +104,35 @@ def _groups(known: Known) -> Iterator[_Group]:
     groups: dict[tuple[object, ...], list[int]] = {}
     for row, key in enumerate(zip(*(column(frame, name) for name in _ALIKE), strict=True)):
         groups.setdefault(key, []).append(row)
-    gpus = gpu_models(frame)
-    alike = [some for rows in groups.values() for some in by_gpu_model(rows, gpus)]
-    models = [known.names.model(rows[0]) for rows in alike]
-    for rows in alike:
-        trusted = [row for row in rows if measured[row] and not known.in_doubt(row)]
-        speed = next((name for name in SPEEDS if any(name in measured[row] for row in trusted)), None)
-        if speed is None or len(rows) == 1:
+    counted_runs = [{} if known.in_doubt(row) else values for row, values in enumerate(measured)]
+    places = places_in(known.table, groups.values(), counted_runs)
+    models = [known.names.model(place.rows[0]) for place in places]
+    for place in places:
+        rows, speed = place.rows, place.speed
+        if not speed or len(rows) == 1:
             continue
-        speeds = {row: measured[row][speed] for row in trusted if speed in measured[row]}
+        speeds = {row: counted_runs[row][speed] for row in rows if speed in counted_runs[row]}
         costs = {row: measured[row][COST] for row in speeds if COST in measured[row]}
         yield _Group(
-            label=_label(known, rows[0], is_unique=models.count(known.names.model(rows[0])) == 1),
+            label=_label(known, place, is_unique=models.count(known.names.model(rows[0])) == 1),
             rows=rows,
             speed=speed,
             speeds=speeds,
             costs=costs if len({known.currency(row) for row in costs}) == 1 else {},
-            doubted=sum(bool(measured[row]) for row in rows) - len(trusted),
+            doubted=sum(bool(measured[row]) and not counted_runs[row] for row in rows),
+            told=place.told,
         )
 
 
-def _label(known: Known, row: int, *, is_unique: bool) -> str:
-    model, scenario = known.names.model(row), one_line(column(known.table.experiments, "scenario")[row])
-    gpus = known.names.gpus(row)
-    if model == NO_MODEL:
-        return scenario + (f" ({gpus})" if gpus and not is_unique else "")
-    return model if is_unique else f"{model} ({scenario}{gpus and f' on {gpus}'})"
+def _label(known: Known, place: Place, *, is_unique: bool) -> str:
+    row, names = place.rows[0], known.names
+    model, scenario = names.model(row), one_line(column(known.table.experiments, "scenario")[row])
+    own = [scenario] if model != NO_MODEL else []
+    told = [*own, *names.values(row, place.told)]
+    if (gpus := names.gpus(row)) and "num_gpus" not in place.told:
+        told.append(gpus)
+    name = scenario if model == NO_MODEL else model
+    return name if is_unique or not told else f"{name} ({', '.join(told)})"
 
 
 def _chosen(known: Known, group: _Group) -> tuple[str, list[int]] | None:
@@ -185,7 +189,10 @@ def _no_difference(values: _Runs, ordered: Sequence[int]) -> Ratio | None:
 
 
 def _name(known: Known, row: int, group: _Group) -> str:
-    name, processes = known.names.configuration(row), {known.names.processes(other) for other in group.rows}
+    name, processes = (
+        known.names.configuration(row, work=group.told),
+        {known.names.processes(other) for other in group.rows},
+    )
     return name if len(processes) == 1 else f"{name} on {known.names.processes(row)}"
 
 

@@ -52,10 +52,11 @@ class Names:
     def model(self, row: int) -> str:
         return self._model[row]
 
-    def where(self, row: int, *, work: Sequence[str] = ()) -> str:
+    def where(self, row: int, *, work: Sequence[str] = (), told: Sequence[str] = ()) -> str:
         """Return the model and the number of processes: `llama-1b at 2 GPUs`, or the scenario if there is no model.
 
-        The row's values of the columns in `work` are added, if they distinguish rows. Of several operators, each is named.
+        The row's values of the columns in `work` are added, if they distinguish rows. Of several operators, each is named. The
+        names and values of the columns in `told` are added in any case.
         """
         preposition = "with" if self.is_cpu(row) else "at"
         model = self._model[row] if self._model[row] != NO_MODEL else one_line(self._scenario[row])
@@ -65,7 +66,7 @@ class Names:
         )
         own = several | {name: value for name, _, value in self._arguments[row]}
         named = [one_line(show(name, own[name])) for name in work if name in own]
-        return ", ".join([f"{model} {preposition} {self.processes(row)}", *named])
+        return ", ".join([f"{model} {preposition} {self.processes(row)}", *named, *self.values(row, told)])
 
     def configuration(self, row: int, *, work: Sequence[str] = ()) -> str:
         """Return the framework configuration and the arguments that distinguish the row: `liger, batch/device 4`.
@@ -97,6 +98,10 @@ class Names:
             return self.framework(new), self.framework(base)
         with_it = [" with ".join(["", *(self._value(name, row) for name in axis[1:])]) for row in (new, base)]
         return self._value(axis[0], new) + with_it[0], self._value(axis[0], base, named=False) + with_it[1]
+
+    def values(self, row: int, names: Sequence[str]) -> list[str]:
+        """Return the row's values of these columns with the names of the columns: `max_seq_len 512`."""
+        return [self._value(name, row) for name in names]
 
     def _value(self, name: str, row: int, *, named: bool = True) -> str:
         if name == _GPUS:

@@ -159,9 +159,9 @@ def _compared(known: Known, against: Sequence[Pair]) -> list[tuple[int, int]]:
     chosen = [*zip(*(column(known.table.experiments, name) for name in _CHOSEN), strict=True)]
     found = [(pair.new, pair.base) for pair in against if pair.speed]
     found += [(row, base) for base, row, _ in scalings(known.table)]
-    for rows in comparable(known.table, ok_runs(known.table, SPEEDS)):
+    for place in comparable(known.table, ok_runs(known.table, SPEEDS)):
         first: dict[tuple[Value, ...], int] = {}
-        found += [(row, first.setdefault(chosen[row], row)) for row in rows if not known.in_doubt(row)]
+        found += [(row, first.setdefault(chosen[row], row)) for row in place.rows if not known.in_doubt(row)]
     return [(row, other) for row, other in found if chosen[row] == chosen[other] and not known.in_doubt(row, other)]
 
 

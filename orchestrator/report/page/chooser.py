@@ -32,8 +32,8 @@ def places(table: ResultsTable, *, hardware: str) -> dict[str, Any]:
     """Return the places in the order of the table. `hardware` describes the machine on a saved card."""
     known, measured = known_of(table), ok_runs(table, SPEEDS)
     found = []
-    for rows in comparable(table, measured)[:MOST_PLACES]:
-        speed = next(name for name in SPEEDS if any(name in measured[row] for row in rows))
+    for place in comparable(table, measured)[:MOST_PLACES]:
+        rows, speed = place.rows, place.speed
         trusted = [row for row in rows if speed in measured[row] and not known.in_doubt(row)]
         if trusted:
             values = {row: measured[row][speed] for row in trusted[:MOST_CANDIDATES]}
@@ -42,7 +42,7 @@ def places(table: ResultsTable, *, hardware: str) -> dict[str, Any]:
             candidates, rivals = [_candidate(known, row, speed, values[row]) for row in values], _rivals(known, values)
             found.append(
                 {
-                    "place": one_line(known.names.where(rows[0])),
+                    "place": one_line(known.names.where(rows[0], told=place.told)),
                     "scenario": one_line(column(table.experiments, "scenario")[rows[0]] or ""),
                     "gpus": column(table.experiments, "num_gpus")[rows[0]] or 1,
                     "unit": (metric(speed).unit or "").partition(",")[0],

@@ -9,7 +9,7 @@ before a name do not. Arguments of evaluation, logging and saving change no work
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import cache
 
@@ -98,13 +98,33 @@ def other_work(name: str, arguments: Iterable[str]) -> str | None:
     return next((argument for argument in arguments if measured & _changed(argument)), None)
 
 
-def work_of(name: str, arguments: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+def work_of(
+    name: str, arguments: Mapping[str, object], *, is_padding_known: bool = True
+) -> tuple[tuple[str, str], ...]:
     """Return the arguments that change the work that a metric measures, with their values as text, sorted by name.
 
-    Experiments can be compared by this metric if their results are the same. Arguments without a value are left out.
+    Experiments can be compared by this metric if their results are the same. Arguments without a value are left out. If the padding
+    that the metric counts is unknown, arguments that change it belong to the work.
     """
     values = ((argument, repr(value)) for argument, value in arguments.items() if value is not None)
-    return tuple(sorted(one for one in values if other_work(name, one[:1])))
+    changes = (other_work,) if is_padding_known else (other_work, other_padding)
+    return tuple(sorted(one for one in values if any(change(name, one[:1]) for change in changes)))
+
+
+def by_work(
+    name: str, rows: Sequence[int], arguments: Sequence[Mapping[str, object]]
+) -> tuple[tuple[str, ...], list[list[int]]]:
+    """Return the rows in groups with the same work of a metric whose padding is unknown, and the arguments that tell groups apart.
+
+    `arguments` has those of each row, and may have its number of GPUs.
+    """
+    works = {row: dict(work_of(name, arguments[row], is_padding_known=False)) for row in rows}
+    names = dict.fromkeys(one for work in works.values() for one in work)
+    differing = tuple(one for one in names if len({work.get(one) for work in works.values()}) > 1)
+    groups: dict[tuple[str | None, ...], list[int]] = {}
+    for row, work in works.items():
+        groups.setdefault(tuple(map(work.get, differing)), []).append(row)
+    return differing, list(groups.values())
 
 
 def is_speed_of_call(name: str) -> bool:
