@@ -120,3 +120,38 @@ def test_a_scaling_without_a_doubt_has_no_mark() -> None:
     table = made_table(*made("baseline", 1, 2))
     assert "?" not in terminal.text(table, width=120)
     assert table_data.of(table, {}, folders.Folders(roots={}), detail_bytes=0).data["unscaled"] == {}
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"), [((0.6, 0.9), "97.5 %"), ((1.0, 0.6), "39.0 %"), ((0.9, 0.88), "65.0 %")]
+)
+def test_less_padding_is_no_better_scaling(shares: tuple[float, float], expected: str) -> None:
+    """With a fixed global batch, fewer rows on each GPU have less padding, so the speed with padding scales worse."""
+    cells = [
+        Made(
+            num_gpus=gpus, runs=[one | real_speeds(one, share) for one in runs(gpus, speed * 0.99, speed, speed * 1.01)]
+        )
+        for gpus, speed, share in zip((1, 2), (10000.0, 6500.0), shares, strict=True)
+    ]
+    table = made_table(*cells)
+    (finding,) = [one.text for one in highlights(table) if "of ideal scaling" in one.text]
+    assert f"2 GPUs {expected} (" in finding
+    assert f"{100 * table.experiments['scaling_efficiency'].tolist()[1]:.1f} %" == expected
+    assert views(*cells)["share of ideal"].rows[0][2].startswith(expected)
+    (line,) = [one for name, one in traces(views(*cells)["tokens/s"]).items() if name != "ideal"]
+    is_real = abs(shares[0] - shares[1]) > 0.05
+    assert line["y"] == pytest.approx(
+        [10000.0 * (shares[0] if is_real else 1), 13000.0 * (shares[1] if is_real else 1)], rel=1e-3
+    )
+
+
+def test_a_count_with_less_padding_is_no_dip() -> None:
+    cells = [
+        Made(num_gpus=gpus, runs=[one | real_speeds(one, share) for one in runs(gpus, speed, speed * 1.01)])
+        for gpus, speed, share in ((1, 100.0, 0.5), (2, 60.0, 0.85), (4, 100.0, 0.5))
+    ]
+    assert not [one.text for one in highlights(made_table(*cells)) if " per GPU than " in one.text]
+
+
+def real_speeds(run: dict[str, Any], share: float) -> dict[str, float]:
+    return {f"real_{name}": value * share for name, value in run.items()}

@@ -10,7 +10,15 @@ from orchestrator.measure.intervals import Ratio, ratio
 from orchestrator.measure.metrics import METRICS
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known
 from orchestrator.report.highlights.wording import change, direction, efficiency, factor
-from orchestrator.results.table.aggregate import PER_GPU, Cell, scaling_bases, scaling_groups, size
+from orchestrator.results.table.aggregate import (
+    PER_GPU,
+    REAL_PER_GPU,
+    Cell,
+    scaled_speed,
+    scaling_bases,
+    scaling_groups,
+    size,
+)
 from orchestrator.results.table.axes import arguments_of
 from orchestrator.results.table.baseline import ok_runs
 from orchestrator.results.table.column_choice import GPUS, Numbers, column
@@ -21,6 +29,7 @@ _FACTS = (
     *("results", "id", "scenario", "model_name_or_path", "device", "trainer", "python", "data", "framework_config"),
     *("environment", "num_gpus", "num_nodes", "global_batch", "sources"),
 )
+_SPEEDS = (PER_GPU, REAL_PER_GPU)
 # A series with each number of GPUs on the fewest nodes fills one node, and goes on with several nodes.
 _FEWEST_NODES = "fewest nodes"
 # All counts of a series have the same value of one of these functions.
@@ -30,6 +39,8 @@ _SERIES: tuple[Callable[[int, int], Hashable], ...] = (
     lambda gpus, nodes: ("GPUs", gpus),
     lambda gpus, nodes: _FEWEST_NODES,
 )
+
+_Runs = Sequence[Mapping[str, Sequence[float]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,13 +87,13 @@ def dips(known: Known) -> Iterator[Highlight]:
 
     A count is a number of GPUs or of nodes. The largest difference comes first.
     """
-    cells, measured, told = _as_cells(known.table), ok_runs(known.table, (PER_GPU,)), set[int]()
+    cells, measured, told = _as_cells(known.table), ok_runs(known.table, _SPEEDS), set[int]()
     places = {id(cell): row for row, cell in enumerate(cells)}
     found: list[list[_Dip]] = []
     for group in scaling_groups(cells):
         sizes = {places[id(cell)]: size(cell) for cell in group}
         series = _series({row: one for row, one in sizes.items() if PER_GPU in measured[row]})
-        by_row = {dip.row: dip for rows in series for dip in _dips(known, measured, rows) if dip.row not in told}
+        by_row = {dip.row: dip for rows in series for dip in _dips(known, cells, measured, rows) if dip.row not in told}
         told |= by_row.keys()
         found += [[by_row[row] for row in sorted(by_row, key=sizes.__getitem__)]] if by_row else []
     found.sort(key=lambda some: min(round(dip.to_smaller.value, 3) for dip in some))
@@ -110,12 +121,18 @@ def _series(sizes: Mapping[int, tuple[int, int]]) -> Iterator[list[int]]:
                 yield [first[count] for count in sorted(first)]
 
 
-def _dips(known: Known, measured: Sequence[Mapping[str, Sequence[float]]], rows: Sequence[int]) -> Iterator[_Dip]:
+def _dips(known: Known, cells: Sequence[Cell], measured: _Runs, rows: Sequence[int]) -> Iterator[_Dip]:
     for smaller, row, larger in zip(rows, rows[1:], rows[2:], strict=False):
-        to_smaller, to_larger = (ratio(measured[other][PER_GPU], measured[row][PER_GPU]) for other in (smaller, larger))
+        to_smaller, to_larger = (_ratio(cells, measured, row, other) for other in (smaller, larger))
         is_told = _is_clearly_slower(to_smaller) and _is_clearly_slower(to_larger)
         if is_told and not known.in_doubt(row, smaller) and not known.in_doubt(row, larger):
             yield _Dip(row=row, smaller=smaller, larger=larger, to_smaller=to_smaller, to_larger=to_larger)
+
+
+def _ratio(cells: Sequence[Cell], measured: _Runs, row: int, base: int) -> Ratio:
+    wanted = scaled_speed(cells[row], cells[base])
+    name = wanted if wanted in measured[row] and wanted in measured[base] else PER_GPU
+    return ratio(measured[base][name], measured[row][name])
 
 
 def _is_clearly_slower(speed: Ratio) -> bool:
@@ -140,11 +157,11 @@ def scalings(table: ResultsTable) -> Iterator[tuple[int, int, Ratio]]:
     """Yield three values: the row of the smallest GPU count, the row of a larger count, and the ratio of their speeds per GPU."""
     cells = _as_cells(table)
     places, numbers = {id(cell): row for row, cell in enumerate(cells)}, Numbers(table.experiments)
-    measured = ok_runs(table, (PER_GPU,))
+    measured = ok_runs(table, _SPEEDS)
     bases = ((row, places[id(base)]) for row, base in enumerate(scaling_bases(cells)) if base is not None)
     for row, base in sorted(bases, key=lambda pair: numbers("num_gpus", pair[0]) or 0):
         if row != base and PER_GPU in measured[row] and PER_GPU in measured[base]:
-            yield base, row, ratio(measured[base][PER_GPU], measured[row][PER_GPU])
+            yield base, row, _ratio(cells, measured, row, base)
 
 
 def doubtful_scalings(known: Known) -> frozenset[int]:
@@ -153,13 +170,12 @@ def doubtful_scalings(known: Known) -> frozenset[int]:
 
 
 def _as_cells(table: ResultsTable) -> list[Cell]:
-    """Return the experiments in the form of `table.aggregate`: facts, arguments and GPU models, without other numbers."""
-    facts, gpus = (zip(*(column(table.experiments, name) for name in names), strict=True) for names in (_FACTS, GPUS))
+    """Return the experiments in the form of `table.aggregate`: facts, arguments, and the numbers that scaling needs."""
+    rows, names = table.experiments, (*GPUS, *_SPEEDS)
+    facts, numbers = (zip(*(column(rows, name) for name in some), strict=True) for some in (_FACTS, names))
     return [
         Cell(
-            facts=dict(zip(_FACTS, row, strict=True)),
-            arguments=dict(given),
-            numbers=dict(zip(GPUS, model, strict=True)),
+            facts=dict(zip(_FACTS, row, strict=True)), arguments=dict(given), numbers=dict(zip(names, own, strict=True))
         )
-        for row, given, model in zip(facts, arguments_of(table), gpus, strict=True)
+        for row, given, own in zip(facts, arguments_of(table), numbers, strict=True)
     ]

@@ -23,6 +23,10 @@ from orchestrator.results.table.rows import NO_FRAMEWORK, Value
 Cells = Mapping[str, Value]
 
 RATE, PER_GPU, LOSS, STEPS = "tokens_per_s", "tokens_per_s_per_gpu", "train_loss", "steps"
+REAL_PER_GPU = f"real_{PER_GPU}"
+# A smaller difference between shares of padding is not a change of the padding, unless an argument or other data explain it: the
+# steady steps of two runs may have other rows of the same data.
+UNEXPLAINED_PADDING = 0.05
 # The result of an operator is as wrong as in its worst run.
 ERRORS = ("max_error", "relative_error")
 ROUND, ROUND_SPREAD = "round_time_s", "round_time_spread"
@@ -152,8 +156,22 @@ def _facts(cell: Cell, names: Sequence[str]) -> tuple[Value, ...]:
 
 def _scaling(cell: Cell, smallest: Cell | None) -> dict[str, Value]:
     """Return the speed per GPU as a share of the base's speed per GPU. Return an empty dict without a base."""
-    mine, base = _number(cell, PER_GPU), _number(smallest, PER_GPU) if smallest else None
+    name = scaled_speed(cell, smallest) if smallest else PER_GPU
+    mine, base = _number(cell, name), _number(smallest, name) if smallest else None
     return {"scaling_efficiency": mine / base} if mine is not None and base else {}
+
+
+def scaled_speed(*cells: Cell) -> str:
+    """Return the speed per GPU that shows the scaling between cells. It is the one without padding if their padding differs."""
+    shares = [_real_share(cell) for cell in cells]
+    known = [share for share in shares if share is not None]
+    is_other = len(known) == len(shares) and max(known) - min(known) > UNEXPLAINED_PADDING
+    return REAL_PER_GPU if is_other else PER_GPU
+
+
+def _real_share(cell: Cell) -> float | None:
+    real, padded = _number(cell, REAL_PER_GPU), _number(cell, PER_GPU)
+    return real / padded if real is not None and padded else None
 
 
 def _loss_bases(cells: Sequence[Cell]) -> list[Cell | None]:

@@ -14,6 +14,7 @@ from enum import Enum, auto
 from functools import cache
 
 from orchestrator.measure.metrics import METRICS, metric
+from orchestrator.results.table import aggregate
 from orchestrator.results.table.rows import PREFIX
 
 
@@ -83,9 +84,7 @@ _METRICS: Mapping[str, tuple[Work, ...]] = {
 }
 # Rates that count padding as work.
 _COUNT_PADDING = ("tokens_per_s", "tokens_per_s_per_gpu", "train_tokens_per_second")
-# A smaller difference between shares of padding is not a change of the padding, unless an argument or other data explain it: the
-# steady steps of two runs may have other rows of the same data.
-UNEXPLAINED_PADDING = 0.05
+UNEXPLAINED_PADDING = aggregate.UNEXPLAINED_PADDING
 _TIMES_OF_OWN_TRAINERS = re.compile(r".*(?<!_per)_(s|ms|us|ns)")
 
 

@@ -6,6 +6,7 @@ The shares and their intervals are those of the findings (`highlights.scaling`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import log10
 from typing import Any
 
@@ -29,10 +30,11 @@ from orchestrator.report.page.charts.chart import (
 from orchestrator.report.page.charts.chart_data import Cell, by_panel, gpu_counts, noun
 from orchestrator.report.page.charts.curves import HEIGHT_PX, round_ticks, thin
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
+from orchestrator.results.table import aggregate
 
 # The largest number of lines in one drawing.
 LINES = 8
-EFFICIENCY, SPEED, PER_GPU = "scaling_efficiency", "tokens_per_s", "tokens_per_s_per_gpu"
+EFFICIENCY, SPEED, REAL, PER_GPU = "scaling_efficiency", "tokens_per_s", "real_tokens_per_s", aggregate.PER_GPU
 SHARE, ABSOLUTE = "share of ideal", "tokens/s"
 # The distance between the points of two lines at one GPU count, as a share of the axis. It keeps whiskers apart.
 _APART = 0.008
@@ -98,6 +100,7 @@ def _share_view(at: tuple[str, ...], lines: Sequence[Line]) -> View:
 
 
 def _absolute_view(at: tuple[str, ...], lines: Sequence[Line]) -> View:
+    lines = [_as_scaled(line) for line in lines]
     cells = [cell for line in lines for cell in line]
     counts = gpu_counts(cells)
     ends = [end for cell in cells for end in (_ideal(cell), _speed(cell), *_ends(cell.intervals.get(SPEED)))]
@@ -159,6 +162,24 @@ def _share(cell: Cell) -> str:
 def _is_unclaimed(cell: Cell, line: Line) -> bool:
     """Return whether the cell's scaling is in doubt, by its own speed or by that of the smallest count."""
     return cell.in_doubt or (cell.scaling is None and cell.gpus > line[0].gpus)
+
+
+def _as_scaled(line: Line) -> Line:
+    """Return the cells of a line with the speeds that its shares compare, which may be those without padding."""
+    share_of = [aggregate.Cell(facts={}, arguments={}, numbers=cell.numbers) for cell in line]
+    if all(aggregate.scaled_speed(share_of[0], one) == PER_GPU for one in share_of) or any(
+        REAL not in cell.numbers for cell in line
+    ):
+        return line
+    return [
+        replace(
+            cell,
+            numbers={**cell.numbers, SPEED: cell.numbers[REAL]},
+            intervals={name: one for name, one in cell.intervals.items() if name != SPEED}
+            | ({SPEED: cell.intervals[REAL]} if REAL in cell.intervals else {}),
+        )
+        for cell in line
+    ]
 
 
 def _speed(cell: Cell) -> float:
