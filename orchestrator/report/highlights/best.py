@@ -150,7 +150,11 @@ def _chosen(known: Known, group: _Group) -> tuple[str, list[int]] | None:
     if _is_without_rival(group):
         return f"only {name} has a speed that counts, {shown}{price}", fastest
     if len(fastest) == 1:
-        return f"the only experiment that ended ok is {name}, {shown}{price}", fastest
+        is_only = sum(bool(known.numbers("runs_ok", row)) for row in group.rows) == 1
+        return (
+            f"the only experiment {'that ended ok' if is_only else 'with this speed'} is {name}, {shown}{price}",
+            fastest,
+        )
     if is_same:
         return f"the fastest and cheapest experiment that ended ok is {name}, {shown}{price}", fastest[:1]
     text = f"the fastest experiment that ended ok is {name}, {shown}"

@@ -151,7 +151,7 @@ def _gain(known: Known, pair: Pair, speed: Speed) -> str:
     new, base = known.names.sides(pair.new, pair.base, axis)
     place = f"{known.names.place(pair.new, axis=axis)}{_metric(known, pair, speed)}"
     ratio, memory, rest = speed.ratio, _memory(pair.memory), f"{_loss(pair, new)}{_busy(known, pair)}"
-    if direction(ratio) == 0:
+    if direction(ratio) == 0 and ratio.interval is not None:
         difference, advice = (
             ("clear difference", "; more repeats may decide") if is_wide(ratio) else ("difference seen", "")
         )
@@ -159,7 +159,8 @@ def _gain(known: Known, pair: Pair, speed: Speed) -> str:
         return f"no {difference} between {new} and {base} on {place}: {factor(ratio)}{memory}{rest}{advice}"
     rest = f"{memory and f' and {memory}'}{rest}"
     if ratio.interval is None:  # the sentence states what single runs did, not which configuration is faster
-        return f"{new} ran at {times(ratio)} the speed of {base} on {place}, {runs(ratio)}{rest}"
+        unknown = ", which is too few to tell" if direction(ratio) == 0 else ""
+        return f"{new} ran at {times(ratio)} the speed of {base} on {place}, {runs(ratio)}{unknown}{rest}"
     return f"{new} is {change(ratio)} than {base} on {place}{rest}"
 
 

@@ -15,9 +15,9 @@ def direction(speed: Ratio) -> int:
 
 
 def is_wide(speed: Ratio) -> bool:
-    """Return whether an interval that contains 1 is so wide that it also contains a difference that matters."""
+    """Return whether an interval that contains 1 also contains a difference that matters. Without an interval, it is unknown."""
     interval, least = speed.interval, 1 + ONE_RUN_EFFECT
-    return interval is not None and (interval.high >= least or interval.low <= 1 / least)
+    return interval is None or interval.high >= least or interval.low <= 1 / least
 
 
 def change(speed: Ratio, *, more: str = "faster", less: str = "slower") -> str:
