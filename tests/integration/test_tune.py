@@ -273,6 +273,28 @@ def test_the_cheapest_may_use_fewer_devices(tmp_path: Path) -> None:
     assert new.code == 2 and "needs a price" in new.err and (tmp_path / "results/race.json").exists()
 
 
+def test_rows_per_second_do_not_race_over_the_length_of_rows(tmp_path: Path) -> None:
+    """Rows of 128 tokens were the fastest. The work is known after the first runs only, so the race splits then."""
+    (tmp_path / "s.yaml").write_text(
+        SCENARIOS.split("  matrix")[0].replace("repeats: 6", "repeats: 1")
+        + "  matrix: {max_seq_len: [128, 256, 384, 512]}\n"
+        "  custom: {command: ['{python}', '-c', 'print(128000 / {max_seq_len})'], launcher: none, results: log, "
+        "metrics: {train_samples_per_second: {pattern: '(.+)'}}}\n"
+    )
+    race = tunebench(tmp_path, "tune", "s.yaml", "--results", "results")
+    assert race.code == 0, race.said
+    assert "4 experiments race: at most 12 runs" in race.err
+    for length in (128, 256, 384, 512):
+        name = f"kinds: max_seq_len {length}, 1 process"
+        assert f"{name}: decided after round 1" in race.err
+        assert f"{name}: max_seq_len {length} is the only experiment of its race." in race.out
+    said = "kinds: each value of max_seq_len has a race of its own, because it changes the work that train_samples_per_second "
+    assert race.out.count(said) == 1 and "The report says" not in race.out
+    assert len(races_chart([race.results]).views) == 4
+    again = tunebench(tmp_path, "tune", "s.yaml", "--results", "results")
+    assert again.code == 0 and " r1 " not in again.err and said in again.out
+
+
 def test_a_folder_keeps_the_races_of_other_experiments(tmp_path: Path) -> None:
     tune(tmp_path, "--limit", "memory=2GiB", kinds="a, d")
     tune(tmp_path, kinds="c, large")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.results import BASE, ended, stored
@@ -29,6 +30,7 @@ from orchestrator.errors import SelectionError
 from orchestrator.measure.intervals.race import NoSpeed, race
 from orchestrator.plan.expand.plan import Plan
 from orchestrator.records import Caveat, CaveatKind, DataSpec, Device, Experiment, Framework
+from orchestrator.records.price import Per
 from orchestrator.report.page import report_page
 from orchestrator.report.page.charts.curves.race import races
 from orchestrator.results.folder import RACE_FILE
@@ -540,6 +542,114 @@ def test_padding_is_no_speed_although_one_experiment_does_not_know_its_own(tmp_p
     ]
     (raced,) = places(every, Store.resume(stored(tmp_path / "r", *cells)), Aim())
     assert raced.leader == A.id
+
+
+def raced(folder: Path, speeds: dict[str, dict[str, float]], *, argument: str = "max_seq_len") -> list[Place]:
+    """Return the races of experiments with these values of an argument, and three runs with these numbers each."""
+    every = [replace(A, id=f"s-{value}-000000000000", arguments={argument: value}) for value in speeds]
+    cells = [
+        (one, [ended(one, repeat, **numbers) for repeat in (1, 2, 3)])
+        for one, numbers in zip(every, speeds.values(), strict=True)
+    ]
+    return [*places(every, Store.resume(stored(folder, *cells)))]
+
+
+@pytest.mark.parametrize(
+    ("argument", "speed"),
+    [
+        ("max_seq_len", "train_samples_per_second"),
+        ("packing", "samples_per_s"),
+        ("per_device_train_batch_size", "call_time_s"),
+        ("rank", "call_time_s"),
+    ],
+)
+def test_experiments_of_other_work_have_races_of_their_own(tmp_path: Path, argument: str, speed: str) -> None:
+    """Rows of 128 tokens were the fastest by rows per second, although each experiment had as many tokens per second."""
+    found = raced(tmp_path / "r", {"128": {speed: 1000.0}, "256": {speed: 500.0}}, argument=argument)
+    assert [len(one.experiments) for one in found] == [1, 1] and {one.apart for one in found} == {(argument,)}
+    names = Names(found)
+    label = names.of(found[0].experiments[0].id)
+    assert label.endswith(" 128") and names.place(found[0]).endswith(f"{label}, 1 process")
+    assert [*winners.remarks(found[0], names, Aim())] == [
+        f"full: each value of {argument} has a race of its own, because it changes the work that {speed} measures."
+    ]
+    assert winners.answer(found[0], names, Aim()).endswith("is the only experiment of its race.")
+
+
+def test_experiments_race_over_work_that_the_speed_does_not_count(tmp_path: Path) -> None:
+    level = {"tokens_per_s": 1000.0, "real_tokens_per_s": 1000.0}
+    assert len(raced(tmp_path / "a", {"128": level, "256": level})) == 1
+    rates = {"samples_per_s": 1000.0}
+    assert len(raced(tmp_path / "b", {"4": rates, "8": rates}, argument="per_device_train_batch_size")) == 1
+    assert len(raced(tmp_path / "c", {"128": {}, "256": {}})) == 1, "before the first speed, nothing is known"
+
+
+@pytest.mark.parametrize("argument", ["packing", "max_seq_len", "pad_to_multiple_of"])
+def test_unknown_padding_is_not_compared_over_arguments_that_change_it(tmp_path: Path, argument: str) -> None:
+    speeds = {"false": {"tokens_per_s": 5000.0}, "true": {"tokens_per_s": 4000.0, "real_tokens_per_s": 4000.0}}
+    found = raced(tmp_path / "a", speeds, argument=argument)
+    assert [len(one.experiments) for one in found] == [1, 1]
+    (text,) = winners.remarks(found[0], Names(found), Aim())
+    assert text == (
+        f"full: each value of {argument} has a race of its own, because it changes the padding that tokens_per_s counts, and not "
+        "all experiments report real_tokens_per_s."
+    )
+    assert len(raced(tmp_path / "b", speeds, argument="learning_rate")) == 1
+
+
+@pytest.mark.parametrize(("per", "winner"), [(Per.NODE_HOUR, 2), (Per.GPU_HOUR, 1)])
+def test_a_speed_per_device_is_that_of_all_devices_for_the_cost(tmp_path: Path, per: Per, winner: int) -> None:
+    """Two devices that are 10 % slower each needed the most money per token at a price per node."""
+    every = [replace(A, id=f"s-{count}-000000000000", num_gpus=count) for count in (1, 2)]
+    cells = [
+        (one, [ended(one, repeat, train_tokens_per_second=5000.0 - 500 * (one.num_gpus - 1)) for repeat in (1, 2, 3)])
+        for one in every
+    ]
+    aim = Aim(objective=Objective.COST, per=per)
+    (found,) = places(every, Store.resume(stored(tmp_path / "r", *cells)), aim)
+    assert found.winner == f"s-{winner}-000000000000"
+    shares = [view.relative(found, one.id) for one in every]
+    assert min(filter(None, shares)) == pytest.approx(5 / 9 if per is Per.NODE_HOUR else 0.9)
+
+
+@pytest.mark.parametrize(
+    ("device", "provenance"),
+    [
+        (Device.CUDA, lambda name: {"gpus": [{"name": name}, {"name": name}], "host": {"cpu": "any"}}),
+        (Device.CPU, lambda name: {"gpus": [], "host": {"cpu": name}}),
+    ],
+)
+def test_runs_on_another_machine_do_not_count(tmp_path: Path, device: Device, provenance: Any) -> None:
+    """Runs of several hosts raced in one folder, and the slower host decided."""
+    every = [replace(one, device=device) for one in (A, B)]
+    machines = {A.id: ("new", "new"), B.id: ("old", "new", "new")}
+    cells = [
+        (
+            one,
+            [
+                replace(
+                    ended(one, at + 1, tokens_per_s=1000.0 if name == "old" else 900.0 if one.id == A.id else 100.0),
+                    started_at=2e9 if name == "new" else 1e9,
+                    provenance=provenance(name),
+                )
+                for at, name in enumerate(machines[one.id])
+            ],
+        )
+        for one in every
+    ]
+    (found,) = places(every, Store.resume(stored(tmp_path / "r", *cells)), Aim())
+    assert found.winner == A.id and view.runs(found, B.id) == "2 of 3"
+    (text,) = winners.remarks(found, Names([found]), Aim())
+    assert text.endswith("1 run was on another machine (old) than the newest run and did not count.")
+
+
+def test_experiments_with_runs_on_another_machine_only_run_again(tmp_path: Path) -> None:
+    cells = [
+        (one, [replace(ended(one, 1, tokens_per_s=1.0), started_at=at, provenance={"host": {"cpu": cpu}})])
+        for one, cpu, at in ((A, "old", 1e9), (B, "new", 2e9))
+    ]
+    (found,) = places([A, B], Store.resume(stored(tmp_path / "r", *cells)), Aim())
+    assert found.state.due == (A.id,) and found.values == {A.id: [], B.id: [0.0]}
 
 
 def test_a_speed_of_0_is_unknown_and_another_one_is_compared(tmp_path: Path) -> None:

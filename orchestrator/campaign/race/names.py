@@ -38,7 +38,8 @@ class Names:
         model = [first.model] if first.model != "none" else []
         operator = [str(first.arguments["operator"])] if first.trainer == OPERATORS else []
         own = self._settings[first.id]
-        common = [self._words(name, own[name], first) for name in self._common[first.id]]
+        apart = [name for name, value in own.items() if value is not None and name.removeprefix(PREFIX) in place.apart]
+        common = [self._words(name, own[name], first) for name in self._common[first.id] or apart]
         common = [words for words in common if words not in operator]
         sizes = [] if first.id in self._mixed else [_size(first)]
         return ": ".join(filter(None, [first.scenario, ", ".join(filter(None, [*model, *operator, *common, *sizes]))]))

@@ -1,8 +1,8 @@
 """The races of a campaign: who races against whom, and the speeds of their runs.
 
-Experiments race in a place: those with the same scenario, model, device, data and number of GPUs, and, for an operator, with the
-same work. The k-th repeat of an experiment is its k-th run in the race, so the runs of an interrupted race count, and those of an
-earlier campaign in the folder.
+Experiments race in a place: those with the same scenario, model, device, data and number of GPUs, and with the same work. The k-th
+repeat of an experiment is its k-th run in the race, so the runs of an interrupted race count, and those of an earlier campaign in
+the folder. Runs on another machine do not count (`comparable`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.campaign.race.aim import SPEED, Aim
+from orchestrator.campaign.race.comparable import PADDED, REAL, Records, elsewhere, parts, speeds
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.status.experiment import took
 from orchestrator.errors import SelectionError
@@ -25,7 +26,7 @@ from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import NO_RETRY, can_run, is_due_again
 from orchestrator.results.store import Store
 from orchestrator.results.table.baseline import is_less_exact
-from orchestrator.results.table.baseline.other_work import UNEXPLAINED_PADDING, counts_padding
+from orchestrator.results.table.baseline.other_work import UNEXPLAINED_PADDING, counts_padding, is_per_gpu
 from orchestrator.results.table.doubts import ERROR, WRONG_RESULT, raises_doubt
 from orchestrator.trainers import argument_names
 from orchestrator.trainers.external.operators import NAME as OPERATORS
@@ -34,7 +35,6 @@ from orchestrator.trainers.external.pytest_benchmark import NAME as SUITE
 
 # Of these speeds, the one that most experiments of a place have is compared. The last one is a time: a shorter one is faster.
 CALL_TIME = "call_time_s"
-REAL, PADDED = "real_tokens_per_s", "tokens_per_s"
 SPEEDS = (
     *(REAL, PADDED, "samples_per_s", "train_tokens_per_second", "train_samples_per_second"),
     CALL_TIME,
@@ -50,13 +50,13 @@ PLAIN = "eager"
 _ORDERED = ("per_device_train_batch_size", "max_seq_len")
 _NO_MEMORY = ("oom_cuda", "oom_host")
 
-# The last record of each of the first repeats. None: the record cannot be read.
-Records = Sequence[RunRecord | None]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
     """The experiments that race against each other, the state of their race, and the records of each experiment.
+
+    `speed` is the metric that decides. `apart` are the arguments that change its work or its padding, so that the place has another
+    race for other values. `elsewhere` has the machines of runs that do not count, because the newest run was on another machine.
 
     `values` has the logarithm of each run's number, or the reason why the run does not count. `took_s` has the seconds from the
     claim to the record of each experiment's runs, with the start and the end of the command.
@@ -67,6 +67,9 @@ class Place:
     records: Mapping[str, Records]
     values: Runs = field(default_factory=dict)
     took_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    speed: str = ""
+    apart: tuple[str, ...] = ()
+    elsewhere: Sequence[str] = ()
 
     @property
     def first(self) -> Experiment:
@@ -101,7 +104,7 @@ class Place:
     @property
     def is_doubtful(self) -> bool:
         """True if more than half of the runs were in doubt. Then the others may be off by more than is assumed."""
-        return 2 * self.in_doubt > self.runs
+        return 2 * self.in_doubt > sum(map(len, self.values.values()))
 
 
 def refuse_suites(experiments: Iterable[Experiment]) -> None:
@@ -119,22 +122,46 @@ def places(experiments: Sequence[Experiment], store: Store, aim: Aim = SPEED) ->
     for group in groups(experiments, aim):
         runs = {one.id: _ended(store, one) for one in group}
         records = {name: [run.record for run in of_one] for name, of_one in runs.items()}
-        reasons = {**_inexact(group, records), **aim.exceeded(records)}
-        number = ENERGY if aim.objective is Objective.ENERGY else _speed(records.values())
-        by_id = {one.id: one for one in group}
-        values = {
-            name: [
-                reasons.get((name, at)) or _value(record, number, cost=_cost(by_id[name], aim))
-                for at, record in enumerate(of_one)
-            ]
+        others = elsewhere(group, records)
+        here = {
+            name: [record for at, record in enumerate(of_one) if (name, at) not in others]
             for name, of_one in records.items()
         }
-        slow = [one.id for one in group if any(argument_names.is_true(one.arguments.get(name)) for name in _COMPILES)]
-        repeats = max(one.repeats for one in group)
-        ids, in_order = [one.id for one in group], orders(group)
-        state = race(ids, values, slow=slow, orders=in_order, repeats=repeats, most=most_runs(group))
-        took_s = {one.id: [known.seconds for run in runs[one.id] if (known := took(one, run))] for one in group}
-        yield Place(experiments=group, state=state, records=records, values=values, took_s=took_s)
+        number = ENERGY if aim.objective is Objective.ENERGY else _speed(here.values())
+        for some, apart in parts(group, number, here):
+            ids = [one.id for one in some]
+            took_s = {one.id: [known.seconds for run in runs[one.id] if (known := took(one, run))] for one in some}
+            values = _values(some, {name: here[name] for name in ids}, number, aim)
+            yield Place(
+                experiments=some,
+                state=_state(some, values),
+                records={name: records[name] for name in ids},
+                values=values,
+                took_s=took_s,
+                speed=number,
+                apart=apart,
+                elsewhere=[machine for (name, _), machine in others.items() if name in ids],
+            )
+
+
+def _values(
+    group: Sequence[Experiment], records: Mapping[str, Records], number: str, aim: Aim
+) -> dict[str, list[float | NoSpeed]]:
+    reasons = {**_inexact(group, records), **aim.exceeded(records)}
+    return {
+        one.id: [
+            reasons.get((one.id, at)) or _value(record, number, times=_times(one, number, aim))
+            for at, record in enumerate(records[one.id])
+        ]
+        for one in group
+    }
+
+
+def _state(group: Sequence[Experiment], values: Runs) -> Race:
+    slow = [one.id for one in group if any(argument_names.is_true(one.arguments.get(name)) for name in _COMPILES)]
+    repeats = max(one.repeats for one in group)
+    ids, in_order = [one.id for one in group], orders(group)
+    return race(ids, values, slow=slow, orders=in_order, repeats=repeats, most=most_runs(group))
 
 
 def groups(experiments: Iterable[Experiment], aim: Aim = SPEED) -> list[list[Experiment]]:
@@ -189,11 +216,12 @@ def _place(one: Experiment, aim: Aim) -> object:
     return one.scenario, one.model, one.device, one.trainer, sizes, data, work
 
 
-def _cost(one: Experiment, aim: Aim) -> int:
-    """Return how many times the price an experiment costs per hour, if its cost decides."""
+def _times(one: Experiment, number: str, aim: Aim) -> float:
+    """Return the factor that makes a speed per GPU one of all GPUs, and a speed one per cost if the cost decides."""
+    devices = one.num_gpus if is_per_gpu(number) else 1
     if aim.objective is not Objective.COST:
-        return 1
-    return one.num_nodes if aim.per is Per.NODE_HOUR else one.num_gpus
+        return devices
+    return devices / (one.num_nodes if aim.per is Per.NODE_HOUR else one.num_gpus)
 
 
 def _ended(store: Store, experiment: Experiment) -> list[StoredRun]:
@@ -216,19 +244,12 @@ def _speed(records: Iterable[Records]) -> str:
     """
     counts, shares = Counter[str](), list[float]()
     for of_one in records:
-        numbers = [_speeds(record) for record in of_one]
+        numbers = [speeds(record, SPEEDS) for record in of_one]
         counts.update({name for found in numbers for name in found})
         shares += [found[REAL] / found[PADDED] for found in numbers if REAL in found and found.get(PADDED, 0.0) > 0]
     is_padded = bool(shares) and max(shares) - min(shares) > UNEXPLAINED_PADDING
     names = [name for name in SPEEDS if not (is_padded and counts_padding(name))]
     return max(names, key=lambda name: (counts[name], -SPEEDS.index(name)))
-
-
-def _speeds(record: RunRecord | None) -> dict[str, float]:
-    if record is None or record.status is not Status.OK:
-        return {}
-    known = ((number.name, finite(number.value)) for number in record.measurements if number.name in SPEEDS)
-    return {name: value for name, value in known if value}  # a Trainer writes 0 for a speed that it does not know
 
 
 def _inexact(group: Sequence[Experiment], records: Mapping[str, Records]) -> dict[tuple[str, int], NoSpeed]:
@@ -254,7 +275,7 @@ def _error(record: RunRecord | None) -> float | None:
     return value if isinstance(value, (int, float)) else None  # an infinite error is the least exact
 
 
-def _value(record: RunRecord | None, name: str, *, cost: int) -> float | NoSpeed:
+def _value(record: RunRecord | None, name: str, *, times: float) -> float | NoSpeed:
     """Return the logarithm of a run's number, the higher the better, or the reason why it has none that counts."""
     if record is None or record.status is not Status.OK:
         return NoSpeed.NO_MEMORY if record is not None and record.kind in _NO_MEMORY else NoSpeed.FAILED
@@ -263,4 +284,4 @@ def _value(record: RunRecord | None, name: str, *, cost: int) -> float | NoSpeed
     value = finite(next((one.value for one in record.measurements if one.name == name), None))
     if value is None or not value > 0:
         return NoSpeed.MISSING
-    return (-math.log(value) if name in LOWER_IS_BETTER else math.log(value)) - math.log(cost)
+    return (-math.log(value) if name in LOWER_IS_BETTER else math.log(value)) + math.log(times)

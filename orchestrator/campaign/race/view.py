@@ -55,7 +55,8 @@ def bounds(groups: Sequence[Sequence[Experiment]], races: Sequence[Place] = ()) 
     `races` are the races of these groups in a results folder, where runs may have ended.
     """
     repeats, grid = sum(one.most_repeats for group in groups for one in group), sum(map(most_runs, groups))
-    count, verb = counted(len(groups), "race"), "makes" if len(groups) == 1 else "make"
+    number = len(races or groups)
+    count, verb = counted(number, "race"), "makes" if number == 1 else "make"
     if any(place.runs for place in races):
         least, most = (sum(ends) for ends in zip(*map(_more, races), strict=True))
         runs = f"{f'{least} to ' if least < most else ''}{most or 'no'} more {'run' if most == 1 else 'runs'}"
@@ -66,7 +67,8 @@ def bounds(groups: Sequence[Sequence[Experiment]], races: Sequence[Place] = ()) 
 
 def _more(place: Place) -> tuple[int, int]:
     """Return the fewest and the most runs that a race still makes. Earlier runs may be more than the rounds have used."""
-    used = sum(max(place.state.used.get(name, 0), min(1, len(records))) for name, records in place.records.items())
+    made = {name: len(place.values.get(name, records)) for name, records in place.records.items()}
+    used = sum(max(place.state.used.get(name, 0), min(1, count)) for name, count in made.items())
     if place.state.due:
         least = max(len(place.state.due), fewest_runs(place.experiments) - place.runs)
         return least, max(least, most_runs(place.experiments) - used)
@@ -91,10 +93,10 @@ def ends(races: Sequence[Place], before: Sequence[Place] = ()) -> Iterator[str]:
 
     It says who was dropped in the last round, and how many runs the leader gets.
     """
-    names, went_on = Names(races), {place.first.id for place in before if place.state.due}
+    names, went_on = Names(races), {one.id for place in before if place.state.due for one in place.experiments}
     for place in races:
         state, (least, most) = place.state, _more(place)
-        if state.due or not (most or place.first.id in went_on):
+        if state.due or not (most or any(one.id in went_on for one in place.experiments)):
             continue
         is_clear = place.winner is not None and len(state.racing) == 1
         range_of = f"{least} to {most}" if least < most else f"{most}"
@@ -137,7 +139,7 @@ def runs(place: Place, name: str) -> str:
     """Return the number of an experiment's runs, such as `3`, or `1 of 3` if only one of them has a speed that counts."""
     values = place.values.get(name, ())
     made, counting = len(place.records[name]), sum(isinstance(value, float) for value in values)
-    return str(made) if counting == len(values) else f"{counting} of {made}"
+    return str(made) if counting == made or name not in place.values else f"{counting} of {made}"
 
 
 def in_order(state: Race) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.campaign.race.aim import Aim
+from orchestrator.campaign.race.comparable import REAL
 from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.objective import Objective
 from orchestrator.campaign.race.places import Place
 from orchestrator.campaign.race.view import in_order, interval, relative
 from orchestrator.files.printable_text import counted, one_line
+from orchestrator.results.table.baseline.other_work import counts_padding
 
 # With as many differences between runs of any experiment, the noise of an experiment with one run is known well enough.
 _ENOUGH = 3
@@ -84,9 +86,28 @@ def _behind(place: Place, name: str, aim: Aim) -> str:
 
 
 def remarks(place: Place, names: Names, aim: Aim) -> Iterator[str]:
-    """Yield sentences about runs that did not count, and about limits that were not applied."""
+    """Yield sentences about what was not compared, about runs that did not count, and about limits that were not applied."""
+    yield from not_compared(place, names)
     yield from without_doubts(place, names)
     yield from unlimited(place, names, aim)
+
+
+def not_compared(place: Place, names: Names) -> Iterator[str]:
+    """Yield a sentence if other values of an argument have races of their own, and one about runs on another machine."""
+    if place.apart:
+        which = " and ".join(place.apart)
+        each, change = ("value", "it changes") if len(place.apart) == 1 else ("combination", "they change")
+        what = f"work that {place.speed} measures"
+        if counts_padding(place.speed):
+            what = f"padding that {place.speed} counts, and not all experiments report {REAL}"
+        scenario = place.first.scenario
+        yield one_line(
+            f"{scenario}: each {each} of {which} has a race of its own, because {change} the {what}.", longest=400
+        )
+    if place.elsewhere:
+        machines, were = " and ".join(sorted({*place.elsewhere})), "was" if len(place.elsewhere) == 1 else "were"
+        count = f"{counted(len(place.elsewhere), 'run')} {were} on another machine ({machines}) than the newest run"
+        yield one_line(f"{names.place(place)}: {count} and did not count.", longest=400)
 
 
 def without_doubts(place: Place, names: Names) -> Iterator[str]:

@@ -81,7 +81,7 @@ class Races:
         say("")
         best, remarks = self._answers(races, names, store)
         more = [text for place in races for text in winners.remarks(place, names, self.aim)]
-        for sentence in (*best, *remarks, *more):
+        for sentence in (*best, *remarks, *dict.fromkeys(more)):
             say(sentence)
         return all(place.state.due or place.winner for place in races), best
 
@@ -90,7 +90,8 @@ class Races:
 
         Where the report names the same experiment as fastest, its own answer counts: it has all runs of the winner, and the race
         estimates the winner before its last repeats. The report does not know limits, and has no answer for energy. It knows
-        nothing of the doubts about most runs either, with which the winner only leads.
+        nothing of the doubts about most runs either, with which the winner only leads. If other work races apart, an answer of the
+        report about several of these races does not count.
         """
         from orchestrator.campaign.race import winners
 
@@ -100,7 +101,8 @@ class Races:
             if place.state.due:
                 continue
             ids = {one.id for one in place.experiments}
-            of_report = next((one for one in reported if ids & one.ids), None)
+            others = {one.id for other in races for one in other.experiments} - ids if place.apart else set()
+            of_report = next((one for one in reported if ids & one.ids and not others & one.ids), None)
             is_clear = len(place.state.racing) == 1
             agrees = of_report and place.winner in of_report.best and (len(of_report.best) == 1 or not is_clear)
             only_leads = place.is_doubtful or winners.with_few_runs(place) is not None

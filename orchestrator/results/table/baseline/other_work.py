@@ -131,6 +131,11 @@ def is_speed_of_call(name: str) -> bool:
     return {Work.CALL, Work.STEP} <= _measured(name) or name in ("operator_tflops_per_s", "operator_bytes_per_s")
 
 
+def is_per_gpu(name: str) -> bool:
+    """Return whether a metric is a rate per GPU, so that the number of GPUs changes its work."""
+    return Work.GPUS in _measured(name)
+
+
 def counts_padding(name: str) -> bool:
     """Return whether a metric is a rate of tokens that counts padding."""
     return name in _COUNT_PADDING
