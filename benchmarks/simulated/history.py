@@ -35,6 +35,7 @@ TOLD = {
     "first step +60 %": Nights(step=0.6, between=0.05, within=0.1, metric=FIRST_STEP),
     "5 % slower, 1 %, first runs cold": Nights(step=0.05, cold=True),
     "7 % slower, 1 %, first runs cold": Nights(step=0.07, cold=True),
+    "7 % slower, 1 %, newest night disturbed": Nights(step=0.07, disturbed=1.0),
 }
 QUIET = {
     "normal": Nights(),
@@ -42,6 +43,7 @@ QUIET = {
     "heavy tails (t, 3 degrees)": Nights(noise="t3"),
     "first run of each night cold": Nights(cold=True),
     "one night 10 % slower": Nights(outlier=0.1),
+    "newest night disturbed": Nights(disturbed=1.0),
     "each night keeps 0.5 of the night before": Nights(carried=0.5),
     "drift of 3 % over all nights": Nights(drift=0.03),
 }
@@ -162,7 +164,10 @@ def _targets(count: int, seed: int) -> Iterator[Target]:
         for nights, bound in zip((2, 3, 5), bounds, strict=True):
             part, _ = told(after(TOLD[name], nights), count, seed)
             yield Target(name=f"{name}: told after {nights} nights", share=part, at_least=bound)
-    for name in ("normal", "first run of each night cold"):
+    name = "7 % slower, 1 %, newest night disturbed"
+    part, _ = told(after(TOLD[name], 3), count, seed)
+    yield Target(name=f"{name}: told after 3 nights", share=part, at_least=0.85)
+    for name in ("normal", "first run of each night cold", "newest night disturbed"):
         for nights in (4, 8, 20):
             _, part = told(replace(QUIET[name], nights=nights), count, seed)
             yield Target(name=f"{name}, {nights} nights: series with a false step", share=part, at_most=0.01)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,7 +163,8 @@ class Nights:
     `noise` is a name in NOISES; noise that is not normal is not carried over.
 
     A step slows `changed` of the series (None: all) by `step` from night `at` on (None: a random night). `drift` goes along a line
-    to the last night. `carried` is the correlation of successive nights. `outlier` slows one random night.
+    to the last night. `carried` is the correlation of successive nights. `outlier` slows one random night. `disturbed` slows each
+    run of the newest night by a random share up to this.
     """
 
     nights: int = 20
@@ -178,6 +179,7 @@ class Nights:
     drift: float = 0.0
     carried: float = 0.0
     outlier: float = 0.0
+    disturbed: float = field(default=0.0, repr=False)  # the other shapes keep their seeds, which come from this text
     common: float = 0.0
     noise: str = "normal"
     metric: str = SPEED
@@ -196,6 +198,8 @@ def nights(rng: np.random.Generator, shape: Nights) -> tuple[list[Read], int]:
     logs = mood[:, :, None] + shape.within * rng.standard_normal((*size, shape.runs))
     if shape.cold:
         logs[:, :, 0] += np.log1p(rng.uniform(*COLD, size))
+    if shape.disturbed:
+        logs[:, -1] += np.log1p(rng.uniform(0, shape.disturbed, logs[:, -1].shape))
     values = (1000 * np.exp((-1 if shape.metric == SPEED else 1) * logs)).tolist()
     reads = []
     for night in range(shape.nights):

@@ -151,3 +151,14 @@ def test_few_values_have_one_level_and_none_has_no_level() -> None:
 def test_each_value_needs_an_error(errors: list[float]) -> None:
     with pytest.raises(ValueError, match="standard error"):
         levels([1.0, 2.0], errors=errors)
+
+
+def test_a_value_of_a_large_error_confirms_no_level() -> None:
+    """An odd night before a night whose runs differed by half was a step, although nothing confirmed it."""
+    rng = random.Random(4)
+    plain = [rng.gauss(0, 1) for _ in range(10)]
+    odd = [*plain, 12.0, 15.0]
+    assert [one.start for one in levels(odd, errors=[1.0] * 12)] == [0, 10]
+    assert [one.start for one in levels(odd, errors=[1.0] * 11 + [20.0])] == [0]
+    assert [one.start for one in levels([*odd, 11.0], errors=[1.0] * 11 + [20.0, 1.0])] == [0, 10]
+    assert [one.start for one in levels(odd, errors=[1.0] * 10 + [3.0, 3.0])] == [0, 10]

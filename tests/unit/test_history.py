@@ -487,6 +487,35 @@ def test_a_small_step_of_all_experiments_is_a_step_of_the_mean(tmp_path: Path) -
     assert json.loads(files.document(found))["fleet"][0]["steps"][0]["change"] == pytest.approx(step.change)
 
 
+@pytest.mark.parametrize("disturbed", [(7,), (0, 7), (2, 5)])
+def test_nights_whose_runs_differ_far_more_hide_no_step(disturbed: tuple[int, ...], tmp_path: Path) -> None:
+    """One night at half the speed made the noise of all nights so large that a step of 15 % vanished."""
+    rng = random.Random(7)
+
+    def speeds(day: int, _: int) -> list[float]:
+        slowed = (1.0, 0.5, 0.52) if day in disturbed else (1.0, 1.0, 1.0)
+        return [(1000 if day < 4 else 850) * part * math.exp(rng.gauss(0, 0.01)) for part in slowed]
+
+    series = only(nights(tmp_path, speeds, days=8))
+    (step,) = series.steps
+    assert (step.at, step.kind) == (4, Kind.WORSE) and step.change == pytest.approx(-0.15, abs=0.02)
+    doubts = {point.campaign: point.doubts for point in series.points if point.doubts}
+    assert doubts == dict.fromkeys(disturbed, ("runs that differ far more than in other campaigns",))
+
+
+@pytest.mark.parametrize(("nights_", "runs"), [(4, 2), (8, 3), (20, 5)])
+def test_equal_noise_makes_hardly_ever_a_noisy_night(nights_: int, runs: int) -> None:
+    rng = random.Random(8)
+    series = [[{run: math.exp(rng.gauss(0, 0.02)) for run in range(runs)} for _ in range(nights_)] for _ in range(1000)]
+    assert sum(bool(repeats.noisy(campaigns)) for campaigns in series) <= 5
+
+
+def test_equal_runs_make_no_other_night_noisy_by_less_than_the_smallest_noise() -> None:
+    equal: list[dict[int, float]] = [{0: 1000.0, 1: 1000.0, 2: 1000.0}] * 9
+    assert not repeats.noisy([*equal, {0: 1000.0, 1: 1001.0, 2: 1000.0}])
+    assert list(repeats.noisy([*equal, {0: 1000.0, 1: 1100.0, 2: 1000.0}])) == [9]
+
+
 def test_a_large_step_of_one_experiment_is_not_a_step_of_all(tmp_path: Path) -> None:
     found = nights(tmp_path, lambda day, number: [700.0 if number == 0 and day > 5 else 1000.0] * 2, experiments=4)
     assert [len(series.steps) for series in found.series] == [1, 0, 0, 0]
@@ -616,7 +645,7 @@ def test_a_value_in_doubt_is_marked_wherever_it_is_shown(tmp_path: Path) -> None
     assert "messages about the campaigns" in trend_page(found) and "could not be read" not in trend_page(found)
     assert "in doubt: runs on a busy host" in points["hovertext"][3] and "1,002 ?;" in view.summary
     (entry,) = campaigns.read([tmp_path / "day-3"])[0][0].side.entries
-    assert repeats.doubts(entry, {0: 1000.0}, "tokens_per_s") == ()
+    assert repeats.doubts(entry, {0: 1000.0}, "tokens_per_s", is_noisy=False) == ()
 
 
 def test_few_campaigns_say_how_many_it_takes(tmp_path: Path) -> None:

@@ -26,6 +26,10 @@ from itertools import combinations_with_replacement, pairwise
 # The fewest campaigns of a level, because a single value may be an outlier. `compare` can judge a change at the last campaign.
 MIN_LENGTH = 2
 
+# All campaigns of a level except the most certain one must together have at least this share of its weight. A campaign with a very
+# large error fits any level, so it does not confirm one.
+LEAST_OTHERS = 0.25
+
 # The fewest campaigns in which a step can be found.
 FEWEST = 2 * MIN_LENGTH
 
@@ -165,7 +169,19 @@ def fit(values: Sequence[float], *, errors: Sequence[float]) -> Fits:
         raise ValueError("each value needs a standard error above 0")
     weights = [1 / error for error in errors]
     costs = [list(_costs(values[start:], weights[start:])) for start in range(len(values))]
+    if weights and min(weights) < LEAST_OTHERS * max(weights):
+        costs = [_of_confirmed(some, weights[start:], is_all=not start) for start, some in enumerate(costs)]
     return Fits(values=values, weights=weights, found=list(_fits(costs)) if values else [])
+
+
+def _of_confirmed(costs: Sequence[float], weights: Sequence[float], *, is_all: bool) -> list[float]:
+    """Return the costs, with infinity for levels in which one value has nearly the whole weight. All values together may be one."""
+    found: list[float] = []
+    total = largest = 0.0
+    for cost, weight in zip(costs, weights, strict=True):
+        total, largest = total + weight, max(largest, weight)
+        found.append(cost if total - largest >= LEAST_OTHERS * largest else math.inf)
+    return [*found[:-1], costs[-1]] if is_all else found
 
 
 def levels(values: Sequence[float], *, errors: Sequence[float]) -> tuple[Level, ...]:

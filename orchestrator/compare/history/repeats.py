@@ -3,6 +3,8 @@
 In many campaigns the first run is slow, because caches are cold. If it were counted as noise, steps would be hidden. So the mean
 of the runs with the same place in time does not count as noise. If the first run is the slowest in most campaigns, it is left out.
 The first run need not be of the first repeat: a repeat that was cancelled or failed is tried again after the others.
+
+All campaigns have the same noise, except those whose runs differ far more: one disturbed night says nothing about the others.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, variance
 from typing import TypeVar
 
 from orchestrator.compare.comparison import Entry
@@ -29,6 +31,14 @@ Runs = Mapping[int, float]
 
 # The first run is left out if it would be the slowest so often by chance with a probability below this level.
 COLD_LEVEL = 0.005
+
+# The smallest noise that is assumed for a campaign's value, as a share. Runs that agree to a thousandth may all be wrong by a
+# thousandth.
+RESOLUTION = 0.001
+
+# Equal noise shows noisy campaigns in a series with about this probability. At a higher level, the noise of the other campaigns
+# would too often look smaller than it is.
+NOISY_LEVEL = 0.001
 
 # If nights or experiments are missing, an additive fit needs several rounds. It stops at this change, or after this many rounds.
 _SETTLED, _ROUNDS = 1e-10, 200
@@ -59,13 +69,17 @@ def kept(entries: Sequence[Entry], rule: Rule) -> Kept:
     return Kept(campaigns=tuple(rest), without_first=True)
 
 
-def doubts(entry: Entry, counted: Runs, metric: str) -> tuple[str, ...]:
-    """Return how runs that count were disturbed, and that a run has no steady state. As in a report, only speeds are in doubt."""
+def doubts(entry: Entry, counted: Runs, metric: str, *, is_noisy: bool) -> tuple[str, ...]:
+    """Return how runs that count were disturbed, that a run has no steady state, and that the campaign is noisy.
+
+    As in a report, only speeds are in doubt.
+    """
     if metric not in DOUBTFUL:
         return ()
     how = [run.doubt for place, run in enumerate(in_order(entry.runs)) if place in counted and run.doubt]
     unsteady = ["without a steady state"] if any(run.never_steady for run in entry.runs) else []
-    return tuple(f"runs {one}" for one in dict.fromkeys((*how, *unsteady)))
+    apart = ["that differ far more than in other campaigns"] if is_noisy else []
+    return tuple(f"runs {one}" for one in dict.fromkeys((*how, *unsteady, *apart)))
 
 
 def first_is_cold(campaigns: Sequence[Runs], *, first: int, rule: Rule) -> bool:
@@ -102,6 +116,46 @@ def mean(values: Sequence[float]) -> tuple[float, Interval | None]:
         return fmean(values), None
     summary = intervals.mean_of_logs(values)
     return summary.mean, summary.interval
+
+
+def errors(campaigns: Sequence[Runs], noisy: Mapping[int, float]) -> list[float]:
+    """Return a lower bound of the standard error of each campaign's logarithm. A campaign without runs has none.
+
+    `noisy` has the variances of the noisy campaigns. The others share one, because each has too few runs to know its own.
+    """
+    usual = variance_of_a_run([runs for number, runs in enumerate(campaigns) if number not in noisy])
+    return [
+        math.sqrt(noisy.get(number, usual) / len(runs) + RESOLUTION**2) for number, runs in enumerate(campaigns) if runs
+    ]
+
+
+def noisy(campaigns: Sequence[Runs]) -> dict[int, float]:
+    """Return the campaigns whose runs differ far more than those of the others (F test), with the variance between their runs.
+
+    They are less than half of the campaigns. The most campaigns are tried first, because two noisy campaigns hide each other.
+    """
+    logs = {
+        number: [math.log(value) for value in runs.values()]
+        for number, runs in enumerate(campaigns)
+        if len(runs) > 1 and min(runs.values()) > 0
+    }
+    variances = {number: variance(values) for number, values in logs.items()}
+    ordered = sorted(variances, key=lambda number: variances[number])
+    for count in reversed(range(1, (len(ordered) + 1) // 2)):
+        quiet, least = ordered[:-count], ordered[-count]
+        degrees = sum(len(logs[number]) - 1 for number in quiet)
+        usual = math.fsum((len(logs[number]) - 1) * variances[number] for number in quiet) / degrees
+        ratio = variances[least] / max(usual, RESOLUTION**2)
+        if (len(quiet) + 1) * _f_above(ratio, len(logs[least]) - 1, degrees) < NOISY_LEVEL:
+            return {number: variances[number] for number in ordered[-count:]}
+    return {}
+
+
+def _f_above(ratio: float, *degrees: int) -> float:
+    """Return the probability that two variances with these degrees of freedom have at least this ratio by chance."""
+    from scipy.special import fdtrc  # not scipy.stats, which takes ten times as long to import
+
+    return float(fdtrc(*degrees, ratio))
 
 
 def variance_of_a_run(campaigns: Sequence[Runs]) -> float:

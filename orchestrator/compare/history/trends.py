@@ -7,9 +7,8 @@ by `findings`, only if all values are above 0.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.compare.comparison import Difference, Entry, Run, Side
@@ -28,10 +27,6 @@ from orchestrator.measure.metrics import Direction
 from orchestrator.results.table.baseline.other_work import is_speed_of_call
 
 _ID_DIGITS = 12
-
-# The smallest noise that is assumed for a campaign's value, as a share. Runs that agree to a thousandth may all be wrong by a
-# thousandth.
-RESOLUTION = 0.001
 
 # The most series that a sentence names.
 MOST_NAMED = 5
@@ -201,10 +196,10 @@ def _of_track(track: _Track, read: Sequence[Read], *, rules: Rules, metrics: Seq
 
 def _courses(track: _Track, read: Sequence[Read], rule: Rule) -> Iterator[Course]:
     runs = repeats.kept(track.entries, rule)
-    points = tuple(_points(track, read, runs.campaigns, rule.metric))
+    noisy = repeats.noisy(runs.campaigns)
+    points = tuple(_points(track, read, runs.campaigns, noisy, rule.metric))
     if not points:
         return
-    variance = repeats.variance_of_a_run(runs.campaigns)
     series = Series(
         label=track.label,
         key=track.last.key,
@@ -213,13 +208,15 @@ def _courses(track: _Track, read: Sequence[Read], rule: Rule) -> Iterator[Course
         points=points,
         without_first=runs.without_first,
     )
-    errors = tuple(math.sqrt(variance / point.runs + RESOLUTION**2) for point in points)
-    yield Course(series=series, rule=rule, effect=rule.min_effect, errors=errors)
+    errors = repeats.errors(runs.campaigns, noisy)
+    yield Course(series=series, rule=rule, effect=rule.min_effect, errors=tuple(errors))
 
 
-def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Runs], metric: str) -> Iterator[Point]:
+def _points(
+    track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Runs], noisy: Collection[int], name: str
+) -> Iterator[Point]:
     since: tuple[Difference, ...] = ()
-    for (number, entry, changes), runs in zip(track.seen, campaigns, strict=True):
+    for place, ((number, entry, changes), runs) in enumerate(zip(track.seen, campaigns, strict=True)):
         since = findings.chained(since, changes)
         if not runs:
             continue  # the next point also gets the changes at this campaign, which failed
@@ -233,7 +230,7 @@ def _points(track: _Track, read: Sequence[Read], campaigns: Sequence[repeats.Run
             runs=len(runs),
             changes=since,
             real_share=real_share(entry),
-            doubts=repeats.doubts(entry, runs, metric),
+            doubts=repeats.doubts(entry, runs, name, is_noisy=place in noisy),
             id=entry.id,
         )
         since = ()
