@@ -291,6 +291,65 @@ def test_small_steps_are_told_when_they_matter_together(tmp_path: Path) -> None:
     assert len(only(history(tmp_path, rules=parse(min_effect=["0.01"]))).steps) == 2
 
 
+def without_speed(record: RunRecord, **numbers: float) -> RunRecord:
+    """The record of a run without a steady state."""
+    caveat = Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail="the step time did not settle")
+    return replace(record, measurements=ended(BASELINE, 1, **numbers).measurements, warnings=(caveat,))
+
+
+def test_a_speed_that_newer_campaigns_lack_is_told_and_the_trainers_is_followed_too(tmp_path: Path) -> None:
+    """The last known speed looked like the present one, and the slowdown of the Trainer's speed by 40 % was not followed."""
+    for day in range(10):
+        records = measured(BASELINE, day, [6000.0, 6001.0], train_tokens_per_second=5000.0, step_time_s=0.1)
+        lost = [without_speed(record, train_tokens_per_second=3000.0) for record in records]
+        stored(tmp_path / f"n{day}", (BASELINE, records if day < 5 else lost))
+    found = history(tmp_path)
+    label = found.series[0].label
+    assert found.warnings == (
+        f"tok/s, step time: no value since {tmp_path / 'n5'} in {label}, because runs have no steady state",
+    )
+    (step,) = of(found, "baseline", "train_tokens_per_second").steps
+    assert (step.at, step.kind) == (5, Kind.WORSE) and not of(found, "baseline", "tokens_per_s").steps
+    lines = [line.rstrip() for line in terminal.text(found, width=120).splitlines() if line.startswith("    ")]
+    assert [line.endswith("last in n4") for line in lines[-3:]] == [True, False, True]
+    tiles, _ = sparklines.tiles(found)
+    assert {tile["metric"]: tile["last_in"] for tile in tiles} == {
+        "tok/s": "last in n4",
+        "Trainer tok/s": "",
+        "step time": "last in n4",
+    }
+    assert "last in n4" in trend_page(found)
+
+
+def test_a_new_speed_does_not_hide_the_one_of_all_campaigns(tmp_path: Path) -> None:
+    """Three campaigns had the steps' speed, so the step of the Trainer's speed was thrown away."""
+    for day in range(6):
+        records = measured(BASELINE, day, [6500.0, 6501.0], train_tokens_per_second=5000.0 if day < 3 else 4000.0)
+        few = [without_speed(record, train_tokens_per_second=5000.0) for record in records]
+        stored(tmp_path / f"n{day}", (BASELINE, few if day < 3 else records))
+    found = history(tmp_path)
+    assert [step.at for step in of(found, "baseline", "train_tokens_per_second").steps] == [3]
+    assert len(of(found, "baseline", "tokens_per_s").points) == 3 and found.warnings == ()
+    every = measured(BASELINE, 9, [6500.0], train_tokens_per_second=4000.0)
+    assert only(history(stored(tmp_path / "only", (BASELINE, every)))).metric == "tokens_per_s"
+
+
+def test_metrics_that_some_experiments_lack_are_told_in_one_sentence_for_equal_ones(tmp_path: Path) -> None:
+    every = [framework(f"framework-{number}") for number in range(9)]
+    for day in range(6):
+        cells = []
+        for number, one in enumerate(every):
+            more = {"train_loss": 2.0, "peak_reserved_bytes": GIB} if day < 4 or number == 0 else {}
+            cells.append((one, measured(one, day, [1000.0], **more)))
+        stored(tmp_path / f"n{day}", *cells[: 8 if day == 5 else 9])  # the last one does not run any more
+    found = history(tmp_path)
+    told, other = found.warnings[0].split(" in ", 1)
+    assert told == f"peak reserved, loss: no value since {tmp_path / 'n4'}" and len(found.warnings) == 1
+    assert other.count("framework-") == 5 and other.endswith(", and 2 more, although runs ended ok")
+    assert wording.last_in(of(found, "framework-8", "tokens_per_s"), found) == "last in n4"
+    assert wording.last_in(of(found, "framework-0", "train_loss"), found) == ""
+
+
 def test_values_that_are_not_above_0_have_no_steps(tmp_path: Path) -> None:
     for day in range(8):
         stored(tmp_path / f"{day}", (BASELINE, measured(BASELINE, day, [0.0 if day < 4 else 5.0])))
@@ -677,7 +736,7 @@ def test_a_small_curve_is_flat_where_nothing_changed_and_the_latest_change_is_fi
         found.series[0], steps=(), drifts=(), points=[replace(noise[0], value=100.0), replace(noise[1], value=100.5)]
     )
     (first, second) = (
-        float(point.partition(",")[2]) for point in sparklines._tile(calm, wording.labels(found))["line"].split()
+        float(point.partition(",")[2]) for point in sparklines._tile(calm, found, wording.labels(found))["line"].split()
     )
     assert abs(first - second) < 3, "half a per cent is 2 of 40 pixels"
 

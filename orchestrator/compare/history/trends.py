@@ -7,7 +7,7 @@ by `findings`, only if all values are above 0.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,13 +23,17 @@ from orchestrator.compare.sides.incomparable import has_wrong_result, measured_p
 from orchestrator.compare.sides.pairing import pair
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
-from orchestrator.measure.metrics import Direction
+from orchestrator.measure.metrics import Direction, metric
+from orchestrator.results.table.baseline import ENERGY, STEADY_SPEEDS
 from orchestrator.results.table.baseline.other_work import is_speed_of_call
 
 _ID_DIGITS = 12
 
-# The most series that a sentence names.
+# The most series or experiments that a sentence names.
 MOST_NAMED = 5
+
+# Metrics that a run without a steady state does not have.
+_OF_STEADY_STATE = (*STEADY_SPEEDS, ENERGY)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -46,6 +50,16 @@ class _Track:
     @property
     def entries(self) -> list[Entry]:
         return [entry for _, entry, _ in self.seen]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Lost:
+    """A metric of an experiment that has no value from the campaign `since` on. `is_unsteady`: the runs have no steady state."""
+
+    label: str
+    metric: str
+    since: int
+    is_unsteady: bool
 
 
 def history(
@@ -65,6 +79,8 @@ def history(
     tracks = _tracks([campaign.side for campaign in read], by)
     _make_labels_unique(tracks)
     metrics = _metrics([entry for track in tracks for entry in track.entries], rules)
+    # Values that are left out below have messages of their own.
+    lost = [one for track in tracks for one in _lost(track, metrics, newest=len(read) - 1)]
     shortened = sum(_leave_out_losses(track) for track in tracks) if LOSS in metrics else 0
     wrong = sum(map(_leave_out_wrong_calls, tracks))
     courses = [course for track in tracks for course in _of_track(track, read, rules=rules, metrics=metrics)]
@@ -76,7 +92,7 @@ def history(
         fleet=tuple(fleet.search(one, courses, chance=chance) for one in fleets),
         error_rate=error_rate,
         expected_false_steps=findings.expected_false_steps([*courses, *fleets], chance=chance),
-        warnings=(*warnings, *_left_out(shortened, wrong, courses)),
+        warnings=(*warnings, *_left_out(shortened, wrong, courses), *_without_value(lost, courses, read)),
     )
 
 
@@ -97,11 +113,42 @@ def _left_out(shortened: int, wrong: int, courses: Sequence[Course]) -> Iterator
         yield f"losses of runs that ended early at different steps are not followed ({shortened} experiment(s))"
     cold = [f"{course.series.label} ({course.series.metric})" for course in courses if course.series.without_first]
     if cold:
-        more = [f"and {len(cold) - MOST_NAMED} more"] if len(cold) > MOST_NAMED else []
         yield (
             f"the first run is left out of {counted(len(cold), 'series', 'series')}, because it was the slowest in most "
-            f"campaigns: {', '.join([*cold[:MOST_NAMED], *more])}"
+            f"campaigns: {_named(cold)}"
         )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return ", ".join([*names[:MOST_NAMED], *more])
+
+
+def _lost(track: _Track, metrics: Iterable[str], *, newest: int) -> Iterator[_Lost]:
+    """Yield the metrics that an experiment had before, and has no longer in the newest campaign, although it ran ok there."""
+    ran = [(number, entry.runs) for number, entry, _ in track.seen if entry.runs]
+    if not ran or ran[-1][0] != newest:
+        return
+    for name in metrics:
+        having = [at for at, (_, runs) in enumerate(ran) if any(name in run.numbers for run in runs)]
+        if having and having[-1] < len(ran) - 1:
+            is_unsteady = name in _OF_STEADY_STATE and all(run.never_steady for run in ran[-1][1])
+            yield _Lost(label=track.label, metric=name, since=ran[having[-1] + 1][0], is_unsteady=is_unsteady)
+
+
+def _without_value(lost: Iterable[_Lost], courses: Iterable[Course], read: Sequence[Read]) -> Iterator[str]:
+    """Yield sentences about followed metrics that have no value in the newest campaign: their last value is an old one."""
+    followed = {(course.series.label, course.series.metric) for course in courses}
+    of_experiments: dict[tuple[str, int, bool], list[str]] = defaultdict(list)
+    for one in lost:
+        if (one.label, one.metric) in followed:
+            of_experiments[one.label, one.since, one.is_unsteady].append(metric(one.metric).label)
+    alike: dict[tuple[int, bool, str], list[str]] = defaultdict(list)
+    for (label, since, is_unsteady), names in of_experiments.items():
+        alike[since, is_unsteady, ", ".join(names)].append(label)
+    for (since, is_unsteady, lacking), labels in alike.items():
+        why = "because runs have no steady state" if is_unsteady else "although runs ended ok"
+        yield f"{lacking}: no value since {read[since].side.name} in {_named(labels)}, {why}"
 
 
 def _leave_out_losses(track: _Track) -> bool:
@@ -188,10 +235,14 @@ def _metrics(entries: Iterable[Entry], rules: Rules) -> list[str]:
 
 
 def _of_track(track: _Track, read: Sequence[Read], *, rules: Rules, metrics: Sequence[str]) -> list[Course]:
-    """Return the courses of an experiment. If no metrics were requested, only the first of several speeds is followed."""
+    """Return the courses of an experiment.
+
+    If no metrics were requested, the first of several speeds is followed. If more campaigns have another one, it is followed, too.
+    """
     every = [course for name in metrics for course in _courses(track, read, rules.of(name))]
-    headlines = [] if rules.metrics else [course for course in every if course.series.metric in HEADLINES]
-    return [course for course in every if course not in headlines[1:]]
+    speeds = [] if rules.metrics else [course for course in every if course.series.metric in HEADLINES]
+    most = max(speeds, key=lambda course: len(course.series.points), default=None)
+    return [course for course in every if course not in speeds or course in (speeds[0], most)]
 
 
 def _courses(track: _Track, read: Sequence[Read], rule: Rule) -> Iterator[Course]:

@@ -26,10 +26,10 @@ def tiles(history: History) -> tuple[list[dict[str, Any]], int]:
     """Return the tiles of the grid, and the number of series that are left out."""
     headings = wording.labels(history)
     ordered = [series for series in latest_first(history) if len(series.points) > 1]
-    return [_tile(series, headings) for series in ordered[:MOST_TILES]], max(0, len(ordered) - MOST_TILES)
+    return [_tile(series, history, headings) for series in ordered[:MOST_TILES]], max(0, len(ordered) - MOST_TILES)
 
 
-def _tile(series: Series, headings: Mapping[str, str]) -> dict[str, Any]:
+def _tile(series: Series, history: History, headings: Mapping[str, str]) -> dict[str, Any]:
     heading = one_line(headings[series.metric])
     places = _places(series)
     last = max((*series.steps, *series.drifts), key=lambda step: step.at, default=None)
@@ -38,6 +38,7 @@ def _tile(series: Series, headings: Mapping[str, str]) -> dict[str, Any]:
         "name": one_line(series.label),
         "metric": heading,
         "value": wording.value(series, series.points[-1]),
+        "last_in": one_line(wording.last_in(series, history)),
         "change": "" if last is None else wording.percent(last.change),
         "when": wording.date(began_at),
         "style": "" if last is None else _CLASSES[last.kind],

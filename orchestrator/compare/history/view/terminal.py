@@ -101,26 +101,26 @@ def _experiments(history: History) -> Iterator[RenderableType]:
     headings = wording.labels(history)
     for group in groups[:MOST_EXPERIMENTS]:
         yield Text(printable(group[0].label))
-        yield _grid(group, headings)
+        yield _grid(group, history, headings)
     if len(groups) > MOST_EXPERIMENTS:
         yield Text(f"and {counted(len(groups) - MOST_EXPERIMENTS, 'more experiment')}: see history.csv")
 
 
-def _grid(group: Sequence[Series], headings: Mapping[str, str]) -> Table:
+def _grid(group: Sequence[Series], history: History, headings: Mapping[str, str]) -> Table:
     grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     for column in range(5):
         grid.add_column(justify="right" if column in (2, 3) else "left")
     for series in group:
-        grid.add_row(*(Text(printable(cell)) for cell in _cells(series, headings[series.metric])))
+        grid.add_row(*(Text(printable(cell)) for cell in _cells(series, history, headings[series.metric])))
     return grid
 
 
-def _cells(series: Series, heading: str) -> Iterable[str]:
+def _cells(series: Series, history: History, heading: str) -> Iterable[str]:
     change = wording.overall(series)
     return (
         f"    {heading}",
         wording.curve(series, width=_CURVE),
         wording.value(series, series.points[-1]),
         "" if change is None else wording.percent(change),
-        wording.counts(series),
+        "; ".join(filter(None, (wording.counts(series), wording.last_in(series, history)))),
     )

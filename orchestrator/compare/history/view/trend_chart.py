@@ -50,7 +50,7 @@ def chart(history: History) -> Chart:
             "or another fact changed."
         ),
         facets=("Experiment", "Metric"),
-        views=tuple(_view(series, history.campaigns, headings[series.metric]) for series in shown),
+        views=tuple(_view(series, history, headings[series.metric]) for series in shown),
         notes=(note,) if left_out else (),
     )
 
@@ -67,7 +67,8 @@ def _that_fit(every: Sequence[Series]) -> list[Series]:
     return [series for at, series in enumerate(every) if at in fit]
 
 
-def _view(series: Series, campaigns: Sequence[Campaign], heading: str) -> View:
+def _view(series: Series, history: History, heading: str) -> View:
+    campaigns = history.campaigns
     unit = metric(series.metric).unit
     figure: Figure = {
         "data": [*_level_lines(series), _points(series, campaigns)],
@@ -85,7 +86,7 @@ def _view(series: Series, campaigns: Sequence[Campaign], heading: str) -> View:
     return View(
         at=(one_line(series.label), one_line(heading)),
         figure=figure,
-        summary=_summary(series),
+        summary=_summary(series, history),
         columns=("campaign", "began (UTC)", "commit", one_line(heading), "interval", "runs", "changed"),
         rows=tuple(_row(series, point, campaigns) for point in series.points),
     )
@@ -184,7 +185,8 @@ def _commit(campaign: Campaign) -> str:
     return one_line(wording.short_value(wording.COMMIT, campaign.environment.get(wording.COMMIT)))
 
 
-def _summary(series: Series) -> str:
+def _summary(series: Series, history: History) -> str:
+    number = ", ".join(filter(None, (f"{len(series.points)} campaigns", wording.last_in(series, history))))
     last = wording.value(series, series.points[-1])
     changes = [
         f"{word}{step.kind.value} ({wording.percent(step.change)})"
@@ -192,4 +194,4 @@ def _summary(series: Series) -> str:
         for step in getattr(series, sort)
     ]
     cold = " The first run is left out: it was the slowest in most campaigns." if series.without_first else ""
-    return f"{len(series.points)} campaigns; the last has {last}; {', '.join(changes) or 'no step'}.{cold}"
+    return f"{number}; the last has {last}; {', '.join(changes) or 'no step'}.{cold}"

@@ -96,6 +96,13 @@ def value(series: Series, point: Point) -> str:
     return show(series.metric, point.value) + (" ?" if point.doubts else "")
 
 
+def last_in(series: Series, history: History) -> str:
+    """Return where the last value is from (`last in night-4`). Return an empty text if it is the value of the newest campaign."""
+    at = series.points[-1].campaign
+    names = short_names(history.campaigns)
+    return "" if at == len(history.campaigns) - 1 else f"last in {names[history.campaigns[at].name]}"
+
+
 def drift_time(series: Series, drift: Step, campaigns: Sequence[Campaign]) -> str:
     """Return the campaigns between which a level drifted."""
     first, last = (campaigns[series.points[at].campaign] for at in (drift.since, drift.at))
