@@ -180,9 +180,15 @@ def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str
     if kind is None:
         launcher_itself = not workers and _LAUNCHER.search(log) and not _CHILD_FAILED.search(log)
         kind = "launcher" if launcher_itself else "unknown"
-    if line is None and (missing := _NO_SCRIPT.search(log)):
-        line = f"it ended with exit code {child.exit_code}: {missing['line']}"
-    return kind, line or f"it ended with exit code {child.exit_code}"
+    return kind, line or f"it ended with exit code {child.exit_code}{_last_words(log)}"
+
+
+def _last_words(log: str) -> str:
+    """Return what a program without an error line wrote last, to follow its exit code. A launcher's report is not the program's."""
+    if missing := _NO_SCRIPT.search(log):
+        return f": {missing['line']}"
+    last = "" if child_end(log) else log_tail(log).rpartition("\n")[2].strip()
+    return f"; its last line: {last}" if last else ""
 
 
 def _worker_error(worker: Mapping[str, Any]) -> tuple[str, str]:

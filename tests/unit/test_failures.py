@@ -53,10 +53,24 @@ def test_an_argument_that_a_command_refuses_is_named(launcher):
     log = f"usage: train.py [-h] [--size SIZE]\ntrain.py: error: unrecognized arguments: --foo 1\n{launcher}"
     told = judged(outcome(2), log=log)
     assert (told.kind, told.cause) == ("bad_arguments", "error: unrecognized arguments: --foo 1")
-    assert judged(outcome(2), log="service: error: retried\n").cause == "it ended with exit code 2"
-    assert (
-        judged(outcome(2), log="usage: 12 GiB\nstep 1\nservice: error: retried\n").cause == "it ended with exit code 2"
-    )
+    for log in ("service: error: retried\n", "usage: 12 GiB\nstep 1\nservice: error: retried\n"):
+        assert judged(outcome(2), log=log).cause == "it ended with exit code 2; its last line: service: error: retried"
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("step 1\ndata server unreachable\n\n", "it ended with exit code 3; its last line: data server unreachable"),
+        (" 50%|#  | 1/2\r100%|###| 2/2\r\n", "it ended with exit code 3; its last line: 100%|###| 2/2"),
+        ("ValueError: no\nbye\n", "ValueError: no"),
+        ("", "it ended with exit code 3"),
+    ],
+)
+def test_a_command_without_an_error_line_is_quoted_with_its_last_line(log: str, cause: str) -> None:
+    """`echo "no flag file" >&2; exit 3` had no cause."""
+    told = judged(outcome(3), log=log)
+    assert told.cause == cause
+    assert len(judged(outcome(3), log="x" * 6000).cause) == 500
 
 
 def test_the_first_rank_that_knows_the_cause_is_quoted():
