@@ -36,6 +36,7 @@ OF_TEXT = (Format.CSV, Format.JSON, Format.MARKDOWN)
 PAGE, MARKER = "report.html", "tunebench-report.json"
 _NAMES = {Format.CSV: "benchmarks.csv", Format.JSON: "benchmarks.json", Format.MARKDOWN: "report.md"}
 _ENDINGS = {Format.CSV: "csv", Format.JSON: "json", Format.MARKDOWN: "md"}
+_SUFFIXES = (*(f".{ending}" for ending in _ENDINGS.values()), ".html", ".parquet")
 Content = Callable[[], str | bytes]
 Write = Callable[[str, str | bytes], Path]
 Made = TypeVar("Made")
@@ -230,6 +231,10 @@ def _aside(output: Path, folders: Sequence[Path]) -> Write:
     if results_folder.is_ours(output):
         raise ResultsError(f"--output {output}: this is a results folder; name a new or an empty folder")
     if results_folder.read_ours(output / MARKER) is None:
+        if output.suffix.lower() in _SUFFIXES and not output.exists():
+            raise ResultsError(
+                f"--output {output}: this is the name of a file; name a folder, or redirect a text: --format markdown > FILE"
+            )
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise ResultsError(f"--output {output}: the folder has other files; name a new or an empty folder")
         mark = {"tool": results_folder.TOOL, "report_of": [redact(str(resolved(folder))) for folder in folders]}

@@ -219,6 +219,8 @@ def test_a_folder_of_the_users_is_never_written_into(call: Call, results: Path, 
     code, _, err = call("results", "--output", "other")
     assert code == 2 and "is a results folder" in err and names(other) == {"suite.json"}
     assert call("results", "--output", "results")[0] == 0 and "report.html" in names(results)
+    code, _, err = call("results", "--output", "new.md", "--format", "markdown")
+    assert code == 2 and "this is the name of a file" in err and not Path("new.md").exists()
 
 
 def test_a_csv_file_of_runs_gives_the_findings_of_its_folder(call: Call, results: Path, tmp_path: Path) -> None:
