@@ -277,7 +277,8 @@ class ReportOptions:
         Option(
             "--format",
             metavar=",".join(form.value for form in Format),
-            help="csv, markdown or json: print the report; without --output, write no file. html, parquet, or several: write files.",
+            help="csv, markdown or json: print the report; without --output, write no file. html, parquet, or several formats: "
+            "write files.",
         ),
     ] = None
     baseline: Annotated[
