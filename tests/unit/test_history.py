@@ -157,6 +157,22 @@ def test_a_speed_that_moved_with_its_padding_is_judged_by_the_real_tokens(
     assert [(one.name, one.base, one.new) for one in series.points[4].changes] == changes
 
 
+def test_a_printed_speed_and_one_of_steps_are_other_numbers(tmp_path: Path) -> None:
+    """A newer version measures the steps, and the speed that the command prints includes the warm-up: it was an improvement."""
+    places = []
+    for night in range(8):
+        steps = {"discarded_steps": 3} if night > 3 else {}
+        records = measured(BASELINE, night, [1000.0 if night < 4 else 1500.0] * 3, train_loss=2.0 + night // 4, **steps)
+        places.append(stored(tmp_path / f"n{night}", (BASELINE, records)))
+    found = history(*places)
+    series = of(found, "baseline", "tokens_per_s")
+    (step,) = series.steps
+    assert (step.at, step.kind) == (4, Kind.CHANGED)
+    assert [(one.name, one.base, one.new) for one in series.points[4].changes] == [("measured from steps", "no", "yes")]
+    assert of(found, "baseline", "train_loss").points[4].changes == ()
+    assert sum(len(point.changes) for point in series.points) == 1
+
+
 def test_the_time_of_a_wrong_result_is_not_followed(tmp_path: Path) -> None:
     """A function that returned zeros made the call ten times as fast: it was an improvement."""
     places = []

@@ -18,7 +18,7 @@ from orchestrator.compare.history import change_points
 from orchestrator.compare.history.change_points import FEWEST, MIN_LENGTH, MOST_PER_SERIES, Level, usual_penalty
 from orchestrator.compare.history.history import Kind, Point, Series, Step
 from orchestrator.compare.rules import Rule
-from orchestrator.compare.sides.incomparable import measured_padding
+from orchestrator.compare.sides.incomparable import FROM_STEPS, measured_padding
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import Judged
 from orchestrator.results.table.baseline.other_work import counts_padding, other_padding, other_source, other_work
@@ -163,7 +163,8 @@ def is_other_work(name: str, passed: Iterable[Point]) -> bool:
     """Return whether the changes at successive points change what a metric measures: its work, its padding or its source."""
     none: tuple[Difference, ...] = ()
     changes = [change.name for change in reduce(chained, (point.changes for point in passed), none)]
-    return bool(other_work(name, changes) or other_padding(name, changes) or other_source(name, changes))
+    others = other_work(name, changes) or other_padding(name, changes) or other_source(name, changes)
+    return bool(others) or FROM_STEPS in changes
 
 
 def chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tuple[Difference, ...]:

@@ -7,33 +7,32 @@ by `findings`, only if all values are above 0.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.compare.comparison import Difference, Entry, Run, Side
-from orchestrator.compare.history import findings, fleet, repeats
+from orchestrator.compare.history import findings, fleet, missing, repeats
 from orchestrator.compare.history.campaigns import Read
 from orchestrator.compare.history.findings import ERROR_RATE, Course
 from orchestrator.compare.history.history import Campaign, History, Point, Series
 from orchestrator.compare.judging import LOSS, ended_at_different_steps
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, better_direction
 from orchestrator.compare.sides import environment
-from orchestrator.compare.sides.incomparable import has_wrong_result, measured_padding, real_share
+from orchestrator.compare.sides.incomparable import (
+    FROM_STEPS,
+    has_wrong_result,
+    is_from_steps,
+    measured_padding,
+    real_share,
+)
 from orchestrator.compare.sides.pairing import pair
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import Direction, metric
-from orchestrator.results.table.baseline import ENERGY, STEADY_SPEEDS
 from orchestrator.results.table.baseline.other_work import is_speed_of_call
 
 _ID_DIGITS = 12
-
-# The most series or experiments that a sentence names.
-MOST_NAMED = 5
-
-# Metrics that a run without a steady state does not have.
-_OF_STEADY_STATE = (*STEADY_SPEEDS, ENERGY)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -51,15 +50,10 @@ class _Track:
     def entries(self) -> list[Entry]:
         return [entry for _, entry, _ in self.seen]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Lost:
-    """A metric of an experiment that has no value from the campaign `since` on. `is_unsteady`: the runs have no steady state."""
-
-    label: str
-    metric: str
-    since: int
-    is_unsteady: bool
+    @property
+    def ran(self) -> list[tuple[int, tuple[Run, ...]]]:
+        """The campaigns in which it ended ok, with its runs."""
+        return [(number, entry.runs) for number, entry, _ in self.seen if entry.runs]
 
 
 def history(
@@ -80,7 +74,7 @@ def history(
     _make_labels_unique(tracks)
     metrics = _metrics([entry for track in tracks for entry in track.entries], rules)
     # Values that are left out below have messages of their own.
-    lost = [one for track in tracks for one in _lost(track, metrics, newest=len(read) - 1)]
+    lost = [one for track in tracks for one in missing.lost(track.label, track.ran, metrics, newest=len(read) - 1)]
     shortened = sum(_leave_out_losses(track) for track in tracks) if LOSS in metrics else 0
     wrong = sum(map(_leave_out_wrong_calls, tracks))
     courses = [course for track in tracks for course in _of_track(track, read, rules=rules, metrics=metrics)]
@@ -92,7 +86,7 @@ def history(
         fleet=tuple(fleet.search(one, courses, chance=chance) for one in fleets),
         error_rate=error_rate,
         expected_false_steps=findings.expected_false_steps([*courses, *fleets], chance=chance),
-        warnings=(*warnings, *_left_out(shortened, wrong, courses), *_without_value(lost, courses, read)),
+        warnings=(*warnings, *_left_out(shortened, wrong, courses), *missing.sentences(lost, courses, read)),
     )
 
 
@@ -115,40 +109,8 @@ def _left_out(shortened: int, wrong: int, courses: Sequence[Course]) -> Iterator
     if cold:
         yield (
             f"the first run is left out of {counted(len(cold), 'series', 'series')}, because it was the slowest in most "
-            f"campaigns: {_named(cold)}"
+            f"campaigns: {missing.named(cold)}"
         )
-
-
-def _named(names: Sequence[str]) -> str:
-    more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    return ", ".join([*names[:MOST_NAMED], *more])
-
-
-def _lost(track: _Track, metrics: Iterable[str], *, newest: int) -> Iterator[_Lost]:
-    """Yield the metrics that an experiment had before, and has no longer in the newest campaign, although it ran ok there."""
-    ran = [(number, entry.runs) for number, entry, _ in track.seen if entry.runs]
-    if not ran or ran[-1][0] != newest:
-        return
-    for name in metrics:
-        having = [at for at, (_, runs) in enumerate(ran) if any(name in run.numbers for run in runs)]
-        if having and having[-1] < len(ran) - 1:
-            is_unsteady = name in _OF_STEADY_STATE and all(run.never_steady for run in ran[-1][1])
-            yield _Lost(label=track.label, metric=name, since=ran[having[-1] + 1][0], is_unsteady=is_unsteady)
-
-
-def _without_value(lost: Iterable[_Lost], courses: Iterable[Course], read: Sequence[Read]) -> Iterator[str]:
-    """Yield sentences about followed metrics that have no value in the newest campaign: their last value is an old one."""
-    followed = {(course.series.label, course.series.metric) for course in courses}
-    of_experiments: dict[tuple[str, int, bool], list[str]] = defaultdict(list)
-    for one in lost:
-        if (one.label, one.metric) in followed:
-            of_experiments[one.label, one.since, one.is_unsteady].append(metric(one.metric).label)
-    alike: dict[tuple[int, bool, str], list[str]] = defaultdict(list)
-    for (label, since, is_unsteady), names in of_experiments.items():
-        alike[since, is_unsteady, ", ".join(names)].append(label)
-    for (since, is_unsteady, lacking), labels in alike.items():
-        why = "because runs have no steady state" if is_unsteady else "although runs ended ok"
-        yield f"{lacking}: no value since {read[since].side.name} in {_named(labels)}, {why}"
 
 
 def _leave_out_losses(track: _Track) -> bool:
@@ -208,6 +170,15 @@ def _other_padding(earlier: Sequence[Entry], new: Entry) -> Iterator[Difference]
     known = (share for entry in reversed(earlier) if (share := real_share(entry)) is not None)
     if found := measured_padding(next(known, None), real_share(new)):
         yield found
+
+
+def _other_source(earlier: Sequence[Entry], new: Entry, name: str) -> Iterator[Difference]:
+    """Yield whether a number of the steady state comes from steps, if this has changed since the last campaign that knows it."""
+    after = is_from_steps(new, name)
+    if metric(name).of_steady_state and after is not None:
+        known = (is_from_steps(entry, name) for entry in reversed(earlier))
+        if (not after) == next((before for before in known if before is not None), None):
+            yield Difference(name=FROM_STEPS, base="no" if after else "yes", new="yes" if after else "no")
 
 
 def _make_labels_unique(tracks: Sequence[_Track]) -> None:
@@ -271,6 +242,7 @@ def _points(
         since = findings.chained(since, changes)
         if not runs:
             continue  # the next point also gets the changes at this campaign, which failed
+        since = (*since, *_other_source(track.entries[:place], entry, name))
         starts = [run.started_at for run in entry.runs if run.started_at is not None]
         value, interval = repeats.mean([*runs.values()])
         yield Point(

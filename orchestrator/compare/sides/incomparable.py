@@ -32,6 +32,8 @@ OK = Status.OK.value
 _PADDING = 0.001
 # A change of the measured share of padding in a list of changes. It is not the name of an argument, so it decides nothing.
 PADDING = "padded tokens"
+# A change of the source of a metric in such a list: the steps of the run, or a number that it printed.
+FROM_STEPS = "measured from steps"
 # The number of warm-up steps, which each run with a speed from its steps has.
 _WARM_UP = "discarded_steps"
 # Packages that draw the random weights of a `config:` model.
@@ -130,13 +132,16 @@ def unlike(pair: Pair, name: str) -> str:
 
 def _side_with_steps(pair: Pair, name: str) -> str:
     """Return the only side whose runs measured a metric from their steps. CSV files do not have the keys of a scenario."""
-    base, new = (
-        {_WARM_UP in run.numbers for run in entry.runs if name in run.numbers} if entry else None
-        for entry in (pair.base, pair.new)
-    )
-    if {True} not in (base, new) or {False} not in (base, new):
+    base, new = (is_from_steps(entry, name) if entry else None for entry in (pair.base, pair.new))
+    if base is None or new is None or base == new:
         return ""
-    return "base" if base == {True} else "the new side"
+    return "base" if base else "the new side"
+
+
+def is_from_steps(entry: Entry, name: str) -> bool | None:
+    """Return whether the runs measured a metric from their steps. Return None if they differ in this, or do not have the metric."""
+    known = {_WARM_UP in run.numbers for run in entry.runs if name in run.numbers}
+    return known.pop() if len(known) == 1 else None
 
 
 def _wrong_side(pair: Pair) -> str:
