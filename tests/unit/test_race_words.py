@@ -652,6 +652,30 @@ def test_experiments_with_runs_on_another_machine_only_run_again(tmp_path: Path)
     assert found.state.due == (A.id,) and found.values == {A.id: [], B.id: [0.0]}
 
 
+def test_a_race_whose_runs_go_to_several_machines_ends(tmp_path: Path) -> None:
+    """It went on for ever: each new run took the runs on the other machine out of the race, which ran again."""
+    every = [replace(one, repeats=2) for one in (A, B)]
+    for old, is_over in ((2, False), (4, True)):
+        cells = [
+            (
+                one,
+                [
+                    replace(
+                        ended(one, at + 1, tokens_per_s=1.0),
+                        started_at=1e9 + at,
+                        provenance={"host": {"cpu": "old" if at < old else "new"}},
+                    )
+                    for at in range(old + (one.id == B.id))
+                ],
+            )
+            for one in every
+        ]
+        (found,) = places(every, Store.resume(stored(tmp_path / str(old), *cells)), Aim())
+        assert (not found.state.due) is is_over
+        (text,) = winners.remarks(found, Names([found]), Aim())
+        assert text.endswith("the race ended, and needs a new folder and machines of one kind.") is is_over
+
+
 def test_a_speed_of_0_is_unknown_and_another_one_is_compared(tmp_path: Path) -> None:
     cells = [
         (one, [ended(one, repeat, train_tokens_per_second=0.0, train_samples_per_second=speed) for repeat in (1, 2, 3)])

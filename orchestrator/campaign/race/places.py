@@ -134,7 +134,7 @@ def places(experiments: Sequence[Experiment], store: Store, aim: Aim = SPEED) ->
             values = _values(some, {name: here[name] for name in ids}, number, aim)
             yield Place(
                 experiments=some,
-                state=_state(some, values),
+                state=_state(some, values, elsewhere=sum(name in ids for name, _ in others)),
                 records={name: records[name] for name in ids},
                 values=values,
                 took_s=took_s,
@@ -157,11 +157,14 @@ def _values(
     }
 
 
-def _state(group: Sequence[Experiment], values: Runs) -> Race:
+def _state(group: Sequence[Experiment], values: Runs, *, elsewhere: int) -> Race:
+    """Return the state of a race. It ends if more runs than a whole race makes were on other machines: its runs go to several."""
     slow = [one.id for one in group if any(argument_names.is_true(one.arguments.get(name)) for name in _COMPILES)]
     repeats = max(one.repeats for one in group)
     ids, in_order = [one.id for one in group], orders(group)
-    return race(ids, values, slow=slow, orders=in_order, repeats=repeats, most=most_runs(group))
+    most = most_runs(group)
+    state = race(ids, values, slow=slow, orders=in_order, repeats=repeats, most=most)
+    return replace(state, due=()) if elsewhere > most else state
 
 
 def groups(experiments: Iterable[Experiment], aim: Aim = SPEED) -> list[list[Experiment]]:

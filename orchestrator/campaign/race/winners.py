@@ -8,7 +8,7 @@ from orchestrator.campaign.race.aim import Aim
 from orchestrator.campaign.race.comparable import REAL
 from orchestrator.campaign.race.names import Names
 from orchestrator.campaign.race.objective import Objective
-from orchestrator.campaign.race.places import Place
+from orchestrator.campaign.race.places import Place, most_runs
 from orchestrator.campaign.race.view import in_order, interval, relative
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.results.table.baseline.other_work import counts_padding
@@ -107,7 +107,9 @@ def not_compared(place: Place, names: Names) -> Iterator[str]:
     if place.elsewhere:
         machines, were = " and ".join(sorted({*place.elsewhere})), "was" if len(place.elsewhere) == 1 else "were"
         count = f"{counted(len(place.elsewhere), 'run')} {were} on another machine ({machines}) than the newest run"
-        yield one_line(f"{names.place(place)}: {count} and did not count.", longest=400)
+        many = len(place.elsewhere) > most_runs(place.experiments)
+        cure = "; the race ended, and needs a new folder and machines of one kind" if many else ""
+        yield one_line(f"{names.place(place)}: {count} and did not count{cure}.", longest=400)
 
 
 def without_doubts(place: Place, names: Names) -> Iterator[str]:
