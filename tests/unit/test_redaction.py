@@ -403,6 +403,7 @@ def test_words_after_the_name_of_a_key_are_not_a_key() -> None:
 @pytest.mark.parametrize(
     "piece",
     [
+        *("\n", " \n", "name: x\n", "; pwd=", "postgres://a:", '"a", '),
         *("a.", "a=", "token=", "token ", "--a", "--token ", "-eyJ", "://a:", "https://", "Bearer ", "authorization: "),
         *("-----BEGIN PRIVATE KEY-----", '"token": ', "\\", "x", " ", "hf_", "sk-", "@", "'", "a_"),
         *("%22", "%2522token", "&quot;", "\x1b[0m", "\x1b[", "\\u0022", "hf_\x1b[0m", "\x1b[0mpassword\x1b[0m="),

@@ -77,16 +77,17 @@ _COLOUR = r"(?:(?:\x1b|\\u001b)\[[\d;]{0,20}m)"
 _TYPE = rf"""(?::\s*[A-Za-z_][\w.\[\] |]{{0,40}}=\s*(?={_QUOTE}))"""
 _NAMED = rf"""(?:(?<![\w.-])-{{0,2}}|{_COLOUR}){_NAME}(?P<closed>\\*["']\]?)?\s*(?:{_TYPE}|[=:]\s*)"""
 _OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
-# A name as a value, and the secret next to it: `{"name": "HF_TOKEN", "value": "…"}`, `("HF_TOKEN", "…")`, or YAML.
+# The name of a secret as a value, and the secret next to it: `{"name": "HF_TOKEN", "value": "…"}`, also as YAML. Each pattern has a
+# hint, which is searched first because that is faster.
 _LISTED = (
     (
-        r"""["']\s*,\s*\\*["']""",
-        rf"""(?P<quote>\\*["']){_NAME}(?P=quote)\s*,\s*(?P<key>\\*["']value\\*["']\s*:\s*)?(?P<opened>\\*["'])"""
+        r"""value\\*["']\s{0,9}:""",
+        rf"""(?P<quote>\\*["']){_NAME}(?P=quote)\s{{0,99}},\s{{0,99}}\\*["']value\\*["']\s{{0,9}}:\s{{0,9}}(?P<opened>\\*["'])"""
         r"""(?P<value>[^"'\\\n]{6,8192})(?P=opened)""",
     ),
     (
-        r"\n\s*value:",
-        rf"""\bname:\s*{_NAME}\s*\n\s*(?P<key>value:\s*)["']?(?P<value>[^\s"'\\]{{6,8192}})""",
+        r"\n[ \t]{0,99}value:",
+        rf"""\bname:[ \t]{{0,9}}{_NAME}[ \t]{{0,9}}\n[ \t]{{0,99}}value:[ \t]{{0,9}}["']?(?P<value>[^\s"'\\]{{6,8192}})""",
     ),
 )
 # `==` with a version is not a value: a list of packages has it (`detect-secrets==1.5.0`).
@@ -284,12 +285,12 @@ def _in_quotes(text: str, named: re.Match[str], value: re.Match[str]) -> tuple[i
 
 
 def _in_lists(text: str) -> Iterator[Secret]:
-    """Yield the values next to names of secrets in a list. Without a word that says `value`, the next text may be another name."""
+    """Yield the values whose names are values, too, as in the environment of a container."""
     for hint, pattern in _LISTED:
         for found in re.finditer(pattern, text) if re.search(hint, text) else ():
-            is_value = found["key"] or any(map(str.isdigit, found["value"]))
-            if is_value and says_secret(found["name"]) and found["value"].lower() not in _NO_VALUES:
-                yield Secret(start=found.start("value"), end=found.end("value"), what=f"the value of {found['name']}")
+            name, value = found["name"], found["value"]
+            if says_secret(name) and value.lower() not in _NO_VALUES and named_secrets(value, name):
+                yield Secret(start=found.start("value"), end=found.end("value"), what=f"the value of {name}")
 
 
 def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator[Secret]:

@@ -31,9 +31,20 @@ _KEY_LINES = (
 # Each entry has the kind of secret, a hint that every such secret contains, and the secret's form. If the form has a group
 # `secret`, only this group is masked. `re` compiles a form at its first use. `--help` and most plans use no form.
 _FORMS: tuple[tuple[str, str, str], ...] = (
-    # A password may have a slash, against the rules of URLs. Digits and a slash are a port and a path.
-    ("a password in a URL", "://", r"""(?<=://)[^/\s@:"'\\<>]*:(?:[^/\s"'\\<>]*|(?!\d{1,5}/)[^\s"'\\<>]{1,80})(?=@)"""),
-    ("a password in a connection string", "(?i:pwd *=)", r"""(?i:; *pwd *= *)(?P<secret>[^;\s"'\\]{4,})"""),
+    ("a password in a URL", "://", r"""(?<=://)[^/\s@:"'\\<>]*:[^/\s"'\\<>]*(?=@)"""),
+    # A password of a database may have a slash, against the rules of URLs. Digits and a slash are a port and a path.
+    (
+        "a password in a URL of a database",
+        "(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?)(?:\\+[a-z0-9]{1,20})?://",
+        r"""(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?)(?:\+[a-z0-9]{1,20})?://"""
+        r"""(?P<secret>[^/\s@:"'\\<>]{0,80}:(?!\d{1,5}/)[^\s"'\\<>]{1,80})(?=@)""",
+    ),
+    (
+        "a password in a connection string",
+        "(?i:; ?pwd ?=)",
+        r"""(?i:(?:uid|user id|user|server|data source|database) ?=[^;\n]{0,99};(?:[^;\n]{0,99};){0,4} ?pwd ?= ?)"""
+        r"""(?P<secret>[^;\s"'\\$/~][^;\s"'\\]{3,})""",
+    ),
     ("a token in a URL", "://", r"""(?:(?<=https://)|(?<=http://))[^/\s:"'\\<>]+(?=@)"""),
     _token("a token of Hugging Face", "hf_|api_org_", r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
     _token("a token of GitHub", "gh[pousr]_|github_pat_", r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"),
