@@ -96,11 +96,11 @@ TOGETHER: list[tuple[dict[str, float], str | None]] = [
     ({"allocated_after_load_bytes": 2e9, "peak_allocated_bytes": 1e9}, "peak_allocated_bytes, which is 1e+09"),
     ({"peak_allocated_first_step_bytes": 9e9, "peak_allocated_bytes": 8e9}, "peak_allocated_bytes, which is 8e+09"),
     ({"steps_to_target": 50}, "steps, which is 40"),
-    ({"tokens_to_target": 500, "tokens_processed": 360}, "tokens_processed, which is 360"),
     ({"mfu": 0.9, "hfu": 0.1}, "hfu, which is 0.1"),
     ({"mfu": 0.4, "hfu": 0.4}, None),
-    ({"step_time_s": 0.5, "step_time_low_s": 0.3, "step_time_high_s": 0.4}, "step_time_high_s, which is 0.4"),
-    ({"step_time_s": 0.2, "step_time_low_s": 0.3, "step_time_high_s": 0.4}, "step_time_s, which is 0.2"),
+    ({"mfu": 0.4, "hfu": 0}, None),  # it does not know its HFU
+    ({"samples_processed": 1000, "tokens_processed": 10}, "tokens_processed, which is 10"),
+    ({"samples_processed": 1000, "tokens_processed": 0}, None),  # it has no tokens
     ({"trainable_parameters": 9e9, "total_parameters": 1e9}, "total_parameters, which is 1e+09"),
     ({"trainable_parameters": 1e9, "total_parameters": 1e9}, None),
     ({"tokens_per_s_per_gpu": 900, "tokens_per_s": 100}, None),  # only the second one with its warm-up

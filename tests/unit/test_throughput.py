@@ -169,10 +169,11 @@ def test_the_rates_of_ranks_add_up_over_the_steps_that_both_have(tmp_path: Path)
     assert [row["tokens_per_s"] for row in reading.ranks] == pytest.approx([10_000] * 2)
 
 
-@pytest.mark.parametrize(("samples", "is_wrong"), [(1000, False), (1001, True)])
-def test_a_sample_has_at_least_one_token(samples: int, is_wrong: bool, tmp_path: Path) -> None:
-    found = two_ranks(tmp_path, [0.1] * 40, [0.1] * 40, samples=[samples] * 40, tokens=[1000] * 40).contradiction
-    assert (found == f"step 1 of rank 1 has {samples:,} samples, and only 1,000 tokens") is is_wrong
+@pytest.mark.parametrize(("samples", "tokens", "is_wrong"), [(1000, 1000, False), (1001, 1000, True), (8, 0, False)])
+def test_a_sample_has_at_least_one_token(samples: int, tokens: int, is_wrong: bool, tmp_path: Path) -> None:
+    counts = {"samples": [samples] * 40, "tokens": [tokens] * 40, "real": [0] * 40, "labelled": [0] * 40}
+    found = two_ranks(tmp_path, [0.1] * 40, [0.1] * 40, **counts).contradiction
+    assert (found == f"step 1 of rank 1 has {samples:,} samples, and only {tokens:,} tokens") is is_wrong
 
 
 @pytest.mark.parametrize(("later_s", "is_wrong"), [(3.9, False), (4.5, True), (-4.5, True)])

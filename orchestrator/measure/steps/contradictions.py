@@ -108,7 +108,8 @@ def _of_rank(rank: int, steps: Sequence[Step], worker: Mapping[str, Any], wall_s
             yield f"step {step.number} of rank {rank} has {value}{more} {_noun(wrong)}"
         if step.tokens is not None and (step.real or 0) > step.tokens:
             yield f"step {step.number} of rank {rank} has {step.real:,} real tokens of {step.tokens:,}"
-        if step.tokens is not None and (step.samples or 0) > step.tokens:
+        # A program without tokens may write 0.
+        if step.tokens and (step.samples or 0) > step.tokens:
             yield f"step {step.number} of rank {rank} has {step.samples:,} samples, and only {step.tokens:,} tokens"
     instant = sum(step.seconds < _SHORTEST_S for step in steps)
     if 2 * instant > len(steps):
