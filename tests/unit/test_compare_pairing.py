@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.cases import cases
@@ -411,11 +412,14 @@ def test_a_folder_and_the_tables_made_of_it_agree(tmp_path: Path) -> None:
         assert all(one.base and one.new and not one.arguments and not one.disqualifying for one in pairs), name
 
 
-def on(folder: Path, *, gpu: str | None = None, cpu: str = "Xeon", data: str = "builtin:synthetic") -> Path:
-    """The benchmarks.csv of an experiment on this machine: it leaves out what all rows share."""
+def on(
+    folder: Path, *, gpu: str | None = None, cpu: str = "Xeon", data: str = "builtin:synthetic", monitor: bool = True
+) -> Path:
+    """The benchmarks.csv of an experiment on this machine: it leaves out what all rows share. A monitor names the GPU, too."""
     one = experiment(device=Device.CUDA if gpu else Device.CPU, data=DataSpec(source=data, form="text"))
-    record = ended(one, 1, tokens_per_s=1000.0, **({"gpu_device_name": gpu} if gpu else {}))
-    made = replace(record, provenance={**record.provenance, "host": {"name": "h", "cpu": cpu}})
+    record = ended(one, 1, tokens_per_s=1000.0, **({"gpu_device_name": gpu} if gpu and monitor else {}))
+    machine = {"host": {"name": "h", "cpu": cpu}, "gpus": [{"name": gpu}] if gpu else []}
+    made = replace(record, provenance={**record.provenance, **machine})
     folder.mkdir()
     (folder / "benchmarks.csv").write_text(tables.benchmarks(load([stored(folder / "r", (one, [made]))])))
     return folder / "benchmarks.csv"
@@ -428,11 +432,13 @@ def on(folder: Path, *, gpu: str | None = None, cpu: str = "Xeon", data: str = "
         ({"gpu": "H100"}, {}, "device"),
         ({"cpu": "Xeon"}, {"cpu": "EPYC"}, "cpu"),
         ({"gpu": "H100", "cpu": "Xeon"}, {"gpu": "H100", "cpu": "EPYC"}, None),
+        ({"gpu": "H100", "monitor": False}, {"gpu": "A100", "monitor": False}, "gpu"),
+        ({"gpu": "H100", "cpu": "Xeon", "monitor": False}, {"gpu": "H100", "cpu": "EPYC", "monitor": False}, None),
         ({"data": "a.jsonl"}, {"data": "b.jsonl"}, "data"),
     ],
 )
 def test_the_means_of_two_machines_are_not_compared(
-    tmp_path: Path, base: dict[str, str], new: dict[str, str], other: str | None
+    tmp_path: Path, base: dict[str, Any], new: dict[str, Any], other: str | None
 ) -> None:
     """Another GPU was a regression of 40 %: all rows of a file had the same one, so the file did not name it."""
     (one,) = pair(read([on(tmp_path / "base", **base)]), read([on(tmp_path / "new", **new)]))

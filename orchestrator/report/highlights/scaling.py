@@ -15,8 +15,8 @@ from orchestrator.results.table.aggregate import (
     REAL_PER_GPU,
     Cell,
     scaled_speed,
-    scaling_bases,
     scaling_groups,
+    scaling_groups_of,
     size,
 )
 from orchestrator.results.table.axes import arguments_of
@@ -123,14 +123,14 @@ def _series(sizes: Mapping[int, tuple[int, int]]) -> Iterator[list[int]]:
 
 def _dips(known: Known, cells: Sequence[Cell], measured: _Runs, rows: Sequence[int]) -> Iterator[_Dip]:
     for smaller, row, larger in zip(rows, rows[1:], rows[2:], strict=False):
-        to_smaller, to_larger = (_ratio(cells, measured, row, other) for other in (smaller, larger))
+        wanted = scaled_speed(*(cells[one] for one in rows))
+        to_smaller, to_larger = (_ratio(measured, wanted, row, other) for other in (smaller, larger))
         is_told = _is_clearly_slower(to_smaller) and _is_clearly_slower(to_larger)
         if is_told and not known.in_doubt(row, smaller) and not known.in_doubt(row, larger):
             yield _Dip(row=row, smaller=smaller, larger=larger, to_smaller=to_smaller, to_larger=to_larger)
 
 
-def _ratio(cells: Sequence[Cell], measured: _Runs, row: int, base: int) -> Ratio:
-    wanted = scaled_speed(cells[row], cells[base])
+def _ratio(measured: _Runs, wanted: str, row: int, base: int) -> Ratio:
     name = wanted if wanted in measured[row] and wanted in measured[base] else PER_GPU
     return ratio(measured[base][name], measured[row][name])
 
@@ -158,10 +158,11 @@ def scalings(table: ResultsTable) -> Iterator[tuple[int, int, Ratio]]:
     cells = _as_cells(table)
     places, numbers = {id(cell): row for row, cell in enumerate(cells)}, Numbers(table.experiments)
     measured = ok_runs(table, _SPEEDS)
-    bases = ((row, places[id(base)]) for row, base in enumerate(scaling_bases(cells)) if base is not None)
-    for row, base in sorted(bases, key=lambda pair: numbers("num_gpus", pair[0]) or 0):
+    groups = [(row, group) for row, group in enumerate(scaling_groups_of(cells)) if group is not None]
+    for row, group in sorted(groups, key=lambda pair: numbers("num_gpus", pair[0]) or 0):
+        base = places[id(group[0])]
         if row != base and PER_GPU in measured[row] and PER_GPU in measured[base]:
-            yield base, row, _ratio(cells, measured, row, base)
+            yield base, row, _ratio(measured, scaled_speed(*group), row, base)
 
 
 def doubtful_scalings(known: Known) -> frozenset[int]:

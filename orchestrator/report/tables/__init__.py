@@ -13,7 +13,7 @@ from orchestrator.report.highlights import Highlight
 from orchestrator.report.tables import as_csv, as_json, as_markdown, as_parquet
 from orchestrator.report.tables.columns import for_markdown, marks
 from orchestrator.results.table.baseline import DOUBT
-from orchestrator.results.table.column_choice import choose, has_values, matches, varying
+from orchestrator.results.table.column_choice import choose, column, has_values, matches, varying
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,11 @@ def _always_in_files(table: ResultsTable) -> Iterator[str]:
     """
     facts = ("device", "gpu_device_name", "data", "monitors", "neighbours", DOUBT)
     yield from (name for name in facts if has_values(table.experiments, name))
-    if not has_values(table.experiments, "gpu_device_name"):
+    named = column(table.experiments, "gpu_device_name")
+    unnamed = [gpus for name, gpus in zip(named, column(table.experiments, "provenance_gpus"), strict=True) if not name]
+    if any(unnamed):
+        yield "provenance_gpus"
+    if not all(unnamed):
         yield "provenance_host_cpu"
     if "results" not in table.experiments:
         yield "id"

@@ -110,20 +110,19 @@ def mean(values: Sequence[float], *, by_ratio: bool) -> float:
 
 def compared(cells: Sequence[Cell]) -> Iterator[dict[str, Value]]:
     """Yield for each experiment its scaling efficiency, and its loss compared with the baseline's loss."""
-    for cell, smallest, baseline in zip(cells, scaling_bases(cells), _loss_bases(cells), strict=True):
-        yield {**_scaling(cell, smallest), **_target_against(cell, baseline), **loss_against(cell, baseline)}
+    for cell, group, baseline in zip(cells, scaling_groups_of(cells), _loss_bases(cells), strict=True):
+        yield {**_scaling(cell, group), **_target_against(cell, baseline), **loss_against(cell, baseline)}
 
 
-def scaling_bases(cells: Sequence[Cell]) -> list[Cell | None]:
-    """Return for each experiment the base of its scaling: the same experiment with the fewest GPUs on the fewest nodes, or None.
+def scaling_groups_of(cells: Sequence[Cell]) -> list[list[Cell] | None]:
+    """Return for each experiment the group of its scaling, or None. The first of a group has the fewest GPUs on the fewest nodes.
 
-    The base has the same batch per device. If there is no such experiment, the base has the same global batch.
+    The group has the same batch per device. If there is no such group, it has the same global batch.
     """
-    bases: dict[int, Cell] = {}
+    groups: dict[int, list[Cell]] = {}
     for group in reversed(scaling_groups(cells)):  # the groups of the same batch per device are the last, and override
-        smallest = min(group, key=size)
-        bases.update((id(cell), smallest) for cell in group)
-    return [bases.get(id(cell)) for cell in cells]
+        groups.update((id(cell), sorted(group, key=size)) for cell in group)
+    return [groups.get(id(cell)) for cell in cells]
 
 
 def scaling_groups(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -154,15 +153,20 @@ def _facts(cell: Cell, names: Sequence[str]) -> tuple[Value, ...]:
     return tuple(cell.facts.get(name) for name in names)
 
 
-def _scaling(cell: Cell, smallest: Cell | None) -> dict[str, Value]:
-    """Return the speed per GPU as a share of the base's speed per GPU. Return an empty dict without a base."""
-    name = scaled_speed(cell, smallest) if smallest else PER_GPU
-    mine, base = _number(cell, name), _number(smallest, name) if smallest else None
+def _scaling(cell: Cell, group: Sequence[Cell] | None) -> dict[str, Value]:
+    """Return the speed per GPU as a share of that of the first of the group. Return an empty dict without a group."""
+    if not group:
+        return {}
+    name = scaled_speed(*group)
+    mine, base = _number(cell, name), _number(group[0], name)
     return {"scaling_efficiency": mine / base} if mine is not None and base else {}
 
 
 def scaled_speed(*cells: Cell) -> str:
-    """Return the speed per GPU that shows the scaling between cells. It is the one without padding if their padding differs."""
+    """Return the speed per GPU that shows the scaling of a group.
+
+    It is the one without padding if the padding of all cells is known and differs.
+    """
     shares = [_real_share(cell) for cell in cells]
     known = [share for share in shares if share is not None]
     is_other = len(known) == len(shares) and max(known) - min(known) > UNEXPLAINED_PADDING

@@ -167,9 +167,7 @@ def _is_unclaimed(cell: Cell, line: Line) -> bool:
 def _as_scaled(line: Line) -> Line:
     """Return the cells of a line with the speeds that its shares compare, which may be those without padding."""
     share_of = [aggregate.Cell(facts={}, arguments={}, numbers=cell.numbers) for cell in line]
-    if all(aggregate.scaled_speed(share_of[0], one) == PER_GPU for one in share_of) or any(
-        REAL not in cell.numbers for cell in line
-    ):
+    if aggregate.scaled_speed(*share_of) == PER_GPU or any(REAL not in cell.numbers for cell in line):
         return line
     return [
         replace(
