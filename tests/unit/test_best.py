@@ -151,7 +151,7 @@ def test_one_experiment_that_ended_ok_is_not_called_the_fastest() -> None:
 def test_one_experiment_with_a_speed_is_not_called_the_only_one_that_ended_ok() -> None:
     others = [Made(framework="x", runs=[{"wall_s": 10.0}]), Made(framework="y", runs=[{"samples_per_s": 10.0}])]
     for other in others:
-        assert said(SMALL, other) == ["llama-1b: the only experiment with this speed is baseline, 100 tokens/s"]
+        assert said(SMALL, other) == ["llama-1b: the only experiment with tok/s is baseline, 100 tokens/s"]
 
 
 def test_the_cheapest_are_two_if_they_are_not_clearly_different() -> None:

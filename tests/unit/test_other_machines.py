@@ -136,3 +136,21 @@ def test_the_header_names_no_gpu_of_several(tmp_path: Path) -> None:
     (tile,) = [tile for tile in facts.tiles if tile.label == "GPU models"]
     assert tile.note == f"{H100}, {A100}; one at a time"
     assert "2 GPU models" in report_page(table, roots=(tmp_path,), highlights=())
+
+
+def test_an_unknown_gpu_is_compared_with_none_of_several() -> None:
+    """It was compared with the first of them, and the warning said that only the same model is compared."""
+    table = made_table(on(H100, *FAST), on(None, *SLOW, framework="x"), on(A100, *SLOW, framework="y"))
+    assert not pairs_of(table) and not claims(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("tokens_per_s", "counts padding"), ("samples_per_s", "measures other work")]
+)
+def test_a_speed_that_lengths_make_incomparable_is_named(name: str, why: str) -> None:
+    """The report had no speed-up and no answer, and did not say why."""
+    cells = [
+        Made(arguments={"max_seq_len": length}, runs=[{name: value} for value in FAST]) for length in ("512", "1024")
+    ]
+    (text,) = said(made_table(*cells), HighlightKind.WARNING)
+    assert text.startswith("experiments with different values of max_seq_len are not compared: ") and why in text

@@ -222,7 +222,7 @@ def test_a_speed_from_steps_is_not_compared_with_a_printed_one(steps_on: str) ->
     of_steps = {SPEED: NOISY, "discarded_steps": [4.0] * len(NOISY), "train_runtime": NOISY}
     sides = [entry("a", of_steps), entry("a", {SPEED: times(0.5), "train_runtime": times(0.5)})]
     rows = compared(paired(*(sides if steps_on == "base" else sides[::-1]))).rows
-    why = f"it is measured from steps on {steps_on} only, so it may be another number"
+    why = f"only {steps_on} says that it is measured from steps, so it may be another number"
     assert [(row.verdict, row.why) for row in rows if row.metric == SPEED] == [(Verdict.UNTESTED, why)]
     sides = [entry("a", of_steps), entry("a", {**of_steps, SPEED: times(0.5)})]
     assert compared(paired(*sides)).rows[0].verdict is Verdict.REGRESSED

@@ -122,7 +122,7 @@ def unlike(pair: Pair, name: str) -> str:
     if source := other_source(name, (one.name for one in pair.environment)):
         return f"{source} differs, so it may be another number"
     if metric(name).of_steady_state and (side := _side_with_steps(pair, name)):
-        return f"it is measured from steps on {side} only, so it may be another number"
+        return f"only {side} says that it is measured from steps, so it may be another number"
     if name == LOSS:
         return _other_weights(pair)
     if is_speed_of_call(name) and (side := _wrong_side(pair)):

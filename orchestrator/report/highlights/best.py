@@ -152,7 +152,7 @@ def _chosen(known: Known, group: _Group) -> tuple[str, list[int]] | None:
     if len(fastest) == 1:
         is_only = sum(bool(known.numbers("runs_ok", row)) for row in group.rows) == 1
         return (
-            f"the only experiment {'that ended ok' if is_only else 'with this speed'} is {name}, {shown}{price}",
+            f"the only experiment {'that ended ok' if is_only else f'with {metric(group.speed).label}'} is {name}, {shown}{price}",
             fastest,
         )
     if is_same:

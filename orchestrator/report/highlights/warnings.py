@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from orchestrator.files.printable_text import counted, one_line
+from orchestrator.measure.metrics import metric
 from orchestrator.measure.rank_files import LONG_CORE_WAIT
 from orchestrator.report.highlights.answers import SPEEDS, comparable
 from orchestrator.report.highlights.highlight import MOST_OTHERS, Highlight, HighlightKind, Known
@@ -14,10 +15,11 @@ from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.scaling import scalings
 from orchestrator.report.highlights.wording import percent
 from orchestrator.results.table.aggregate import NOT_COMPARED
-from orchestrator.results.table.baseline import LESS_EXACT, Pair, ok_runs
+from orchestrator.results.table.baseline import LESS_EXACT, STEADY_SPEEDS, Pair, ok_runs
+from orchestrator.results.table.baseline.other_work import counts_padding
 from orchestrator.results.table.column_choice import by_gpu_model, column, gpu_models, in_any_order
 from orchestrator.results.table.doubts import SOFTWARE, DoubtKind, different
-from orchestrator.results.table.rows import Value
+from orchestrator.results.table.rows import PREFIX, Value
 
 _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns differently"}
 _OTHERS = {
@@ -68,6 +70,7 @@ def warnings(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
     if rows[DoubtKind.PACKED]:
         yield _packed(known, rows[DoubtKind.PACKED])
     yield from _other_gpus(known)
+    yield from _other_work(known)
     yield from _other_environment(known, against)
     yield from _short(known)
 
@@ -128,6 +131,21 @@ def _other_gpus(known: Known) -> Iterator[Highlight]:
         text = (
             f"the experiments ran on several GPU models ({words}), and are compared only with those on the same model"
         )
+        yield known.sentence(HighlightKind.WARNING, text, rows)
+
+
+def _other_work(known: Known) -> Iterator[Highlight]:
+    """Yield a sentence for each speed and the arguments over which it cannot be compared."""
+    found = defaultdict[tuple[str, tuple[str, ...]], list[int]](list)
+    for place in comparable(known.table, ok_runs(known.table, SPEEDS)):
+        if place.told:
+            found[place.speed, place.told] += place.rows
+    for (speed, told), rows in found.items():
+        label, names = metric(speed).label, " and ".join(one_line(name.removeprefix(PREFIX)) for name in told)
+        why = f"{label} measures other work there"
+        if counts_padding(speed):
+            why = f"{label} counts padding, and its share is unknown; a program that knows it can report {STEADY_SPEEDS[0]}"
+        text = f"experiments with different values of {names} are not compared: {why}"
         yield known.sentence(HighlightKind.WARNING, text, rows)
 
 

@@ -122,9 +122,12 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
             doubt = doubts.kinds(doubted, match.new, match.base)
         return Pair(match=match, speed=speed, memory=memory, loss=difference, doubt=doubt, in_doubt=in_doubt)
 
-    measured, gpus = frozenset(row for row, values in enumerate(runs) if values), gpu_models(table.experiments)
+    measured = frozenset(row for row, values in enumerate(runs) if values)
+    # In a table with several models, an unknown one may be any of them.
+    alike = by_gpu_model(range(len(runs)), gpu_models(table.experiments))
+    machine = {row: number for number, rows in enumerate(alike) for row in rows}
     found = sorted(axes.matches(table, measured=measured), key=lambda match: (match.new, match.base))
-    return tuple(pair(match) for match in found if len(by_gpu_model((match.new, match.base), gpus)) == 1)
+    return tuple(pair(match) for match in found if machine[match.new] == machine[match.base])
 
 
 def with_baseline(table: ResultsTable, named: Iterable[str] = ()) -> ResultsTable:
