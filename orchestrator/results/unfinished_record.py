@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.files import reading
@@ -58,14 +58,15 @@ def _kept_record(job: Job) -> RunRecord | None:
 def _ended_at(folder: RunFolder) -> float:
     """Return when the run's process ended, as far as its folder shows it. A campaign may be continued days later.
 
-    A living process touches its heartbeat. If no file but a record changed for longer than that, it ended at the last change.
+    A living process touches its heartbeat. If it and the files of the run did not change for longer than that, the process ended at
+    the last change. Other files in the folder may be somebody's notes.
     """
-    now, record = time.time(), folder.record.name
-    try:
-        entries = [entry for entry in os.scandir(folder.path) if not entry.name.startswith(record)]
-        changes = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
-    except OSError:  # the run's command removed it
-        return now
+    now = time.time()
+    files = (folder.heartbeat, folder.owner, folder.claim, folder.run_one_log, folder.stdout, folder.stderr)
+    changes: list[float] = []
+    for path in (*files, *folder.all_steps().values()):
+        with suppress(OSError):
+            changes.append(path.stat().st_mtime)
     last = max((change for change in changes if change <= now), default=now)
     return last if now - last > 2 * HEARTBEAT_S else now
 

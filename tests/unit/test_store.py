@@ -333,6 +333,7 @@ def test_a_lost_run_took_the_time_until_its_last_change_and_not_until_the_next_c
         os.utime(path, (began, began))
     os.utime(job.run_dir / "stdout.log", (began + lived, began + lived))
     (job.run_dir / "record.json").write_text("{")  # damaged later
+    (job.run_dir / "note.txt").write_text("why did it end?")
     expected = ago if ago - lived < 2 * claims.HEARTBEAT_S else lived
     assert unfinished_record(job).wall_s == pytest.approx(expected, abs=2.0)
 
