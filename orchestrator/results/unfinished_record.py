@@ -11,7 +11,7 @@ from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
 from orchestrator.records import Job, RunFolder, RunRecord, Status, load
 from orchestrator.results import allocation_end
-from orchestrator.results.claims import HEARTBEAT_S, read_claim
+from orchestrator.results.claims import HEARTBEAT_S, SILENT_AFTER_S, read_claim
 
 
 def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
@@ -67,7 +67,8 @@ def _ended_at(folder: RunFolder) -> float:
     for path in (*files, *folder.all_steps().values()):
         with suppress(OSError):
             changes.append(path.stat().st_mtime)
-    last = max((change for change in changes if change <= now), default=now)
+    # The clock of the file server, which dates the files, may be ahead.
+    last = max((change for change in changes if change <= now + SILENT_AFTER_S), default=now)
     return last if now - last > 2 * HEARTBEAT_S else now
 
 

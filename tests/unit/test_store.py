@@ -338,6 +338,20 @@ def test_a_lost_run_took_the_time_until_its_last_change_and_not_until_the_next_c
     assert unfinished_record(job).wall_s == pytest.approx(expected, abs=2.0)
 
 
+@pytest.mark.parametrize("ahead", [0.0, 40.0])
+def test_the_clock_of_a_file_server_may_be_ahead_of_a_lost_run(store, ahead):
+    """The newest files were left out, so a run of hours had taken seconds, and no budget counted it."""
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    claims.claim(job, executor="test")
+    began = time.time() - 18_000
+    content = json.loads(job.folder.claim.read_text())
+    job.folder.claim.write_text(json.dumps({**content, "claimed_at": began}))
+    for name, at in (("job.json", began), ("owner.json", began), ("heartbeat", time.time() - 5)):
+        (job.run_dir / name).touch()
+        os.utime(job.run_dir / name, (at + ahead, at + ahead))
+    assert unfinished_record(job).wall_s == pytest.approx(18_000, abs=2.0)
+
+
 def test_states_of_a_run(store):
     job = store.job(experiment().id, repeat=1, attempt=1)
     assert claims.state(job.run_dir) is JobState.PENDING
