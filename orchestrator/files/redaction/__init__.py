@@ -34,6 +34,7 @@ from orchestrator.files import reading, writing
 from orchestrator.files.redaction import decoded
 from orchestrator.files.redaction.forms import by_form
 from orchestrator.files.redaction.names import is_secret_name, says_secret
+from orchestrator.files.redaction.notations import LISTED, NAMED, OPTION, QUOTED, REPLACED, REST, VALUE
 from orchestrator.files.redaction.secret import Secret
 from orchestrator.files.redaction.values import by_value, named_secrets, secret_variables
 from orchestrator.files.redaction.words import secret_words
@@ -68,48 +69,6 @@ Redactor = Callable[[str], str]
 Finder = Callable[[str], Iterable[Secret]]
 _Cell = TypeVar("_Cell")
 
-# A name may be two words with a blank between them: `API key`.
-_NAME = r"(?P<name>(?:(?i:api|access|auth|private|secret) )?[A-Za-z_][\w.-]{0,80})"
-# A quote, as JSON escapes it, or as Python writes it before a text of bytes (`b'`), a formatted text (`f"`) or a long text.
-_QUOTE = r"""(?:(?<![A-Za-z0-9_])(?i:[bru]|f|[bf]r|r[bf])(?=\\*["']))?\\*(?:\"{3}|'{3}|["'])"""
-_COLOUR = r"(?:(?:\x1b|\\u001b)\[[\d;]{0,20}m)"
-# `password: str = "…"` has a type between the name and the value.
-_TYPE = rf"""(?::\s*[A-Za-z_][\w.\[\] |]{{0,40}}=\s*(?={_QUOTE}))"""
-_NAMED = rf"""(?:(?<![\w.-])-{{0,2}}|{_COLOUR}){_NAME}(?P<closed>\\*["']\]?)?\s*(?:{_TYPE}|[=:]\s*)"""
-_OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
-# The name of a secret as a value, and the secret next to it: `{"name": "HF_TOKEN", "value": "…"}`, also as YAML. Each pattern has a
-# hint, which is searched first because that is faster.
-_LISTED = (
-    (
-        r"""value\\*["']\s{0,9}:""",
-        rf"""(?P<quote>\\*["']){_NAME}(?P=quote)\s{{0,99}},\s{{0,99}}\\*["']value\\*["']\s{{0,9}}:\s{{0,9}}(?P<opened>\\*["'])"""
-        r"""(?P<value>[^"'\\\n]{6,8192})(?P=opened)""",
-    ),
-    (
-        r"\n[ \t]{0,99}value:",
-        rf"""\bname:[ \t]{{0,9}}{_NAME}[ \t]{{0,9}}\n[ \t]{{0,99}}value:[ \t]{{0,9}}["']?(?P<value>[^\s"'\\]{{6,8192}})""",
-    ),
-)
-# `==` with a version is not a value: a list of packages has it (`detect-secrets==1.5.0`).
-# A shell writes a sign after a backslash, and a value with escapes as $'…'.
-_VALUE = re.compile(
-    rf"""(?P<opened>\$?{_QUOTE})?"""
-    r"""(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)(?:[^\s"'\\,;&)}\]<>]|\\[ ,;&(){}\[\]<>$!#*?|~])+)"""
-)
-# A value in plain quotes. A value in single quotes may not contain a double quote: the mask would cross the end of a JSON string.
-_QUOTED = re.compile(r""""(?:[^"\\\n]|\\.){1,8192}"|'(?:[^"'\\\n]|\\.){1,8192}'""")
-# The rest of an assignment in quotes, as a shell and Python's shlex write it: 'NAME=two words'. In JSON, a quote has a backslash.
-_REST = {
-    quote: re.compile(rf"(?:{inside}){{1,8192}}(?={re.escape(quote)})")
-    for quote, inside in (
-        ('"', r'[^"\\\n]|\\.'),
-        ("'", r"""[^"'\\\n]|\\."""),
-        ('\\"', r"""[^"'\\\n]"""),
-        ("\\'", r"""[^"'\\\n]"""),
-    )
-}
-# What a shell or a template replaces: `$NAME`, `$(command)`, `command` in backticks, and `{{ name }}` of Jinja.
-_REPLACED = re.compile(r"\$[\w{(]|`|\{\{")
 # Only a text with one of these signs may be a line of code. In such a text, a value without quotes may be code: a call, a part of
 # a list or a regular expression, or words without digits.
 _OF_CODE = re.compile(r"[(\[{$`]")
@@ -275,18 +234,18 @@ def _may_be_code(named: re.Match[str], value: str) -> bool:
 def _in_quotes(text: str, named: re.Match[str], value: re.Match[str]) -> tuple[int, int] | None:
     """Return the span of a value in plain quotes, which contain only the value or its name, too. Such a value may have blanks."""
     if value["opened"]:
-        whole = None if "\\" in value["opened"] else _QUOTED.match(text, value.end("opened") - 1)
+        whole = None if "\\" in value["opened"] else QUOTED.match(text, value.end("opened") - 1)
         return (whole.start() + 1, whole.end() - 1) if whole else None
     before = text[max(0, named.start() - 2) : named.start()]
     quote = before if before.startswith("\\") else before[-1:]
-    rest = _REST.get(quote) if named[0].endswith("=") else None
+    rest = REST.get(quote) if named[0].endswith("=") else None
     found = rest.match(text, named.end()) if rest else None
     return found.span() if found else None
 
 
 def _in_lists(text: str) -> Iterator[Secret]:
     """Yield the values whose names are values, too, as in the environment of a container."""
-    for hint, pattern in _LISTED:
+    for hint, pattern in LISTED:
         for found in re.finditer(pattern, text) if re.search(hint, text) else ():
             name, value = found["name"], found["value"]
             if says_secret(name) and value.lower() not in _NO_VALUES and named_secrets(value, name):
@@ -295,15 +254,15 @@ def _in_lists(text: str) -> Iterator[Secret]:
 
 def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator[Secret]:
     """Yield the values next to names of secrets. Skip a short value unless the variable with that name has the same value."""
-    for pattern, signs in ((_NAMED, "=:"), (_OPTION, ("--",))):
+    for pattern, signs in ((NAMED, "=:"), (OPTION, ("--",))):
         if not any(sign in text for sign in signs):
             continue
         done = 0
         for named in re.finditer(pattern, text):
             if named.start() < done or not says_secret(named["name"]):
                 continue
-            match = _VALUE.match(text, named.end())
-            if match is None or (quoted and _REPLACED.match(match["value"])):
+            match = VALUE.match(text, named.end())
+            if match is None or (quoted and REPLACED.match(match["value"])):
                 continue
             is_no_text = named["closed"] or (quoted and _may_be_code(named, match["value"]))
             if is_no_text and not match["opened"]:

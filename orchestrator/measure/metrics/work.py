@@ -148,7 +148,7 @@ COMPARISON = (
         "scaling_efficiency",
         "scaling",
         "tokens_per_s_per_gpu ÷ tokens_per_s_per_gpu of the same cell with the fewest GPUs on the fewest nodes. If the shares of "
-        "padding differ by more than 5 percentage points, real_tokens_per_s_per_gpu of both.",
+        "padding of all numbers of GPUs are known and differ by more than 5 percentage points, real_tokens_per_s_per_gpu.",
         source="the table: experiments that differ only in GPUs and nodes",
         leaves_out="The global batch grows with the number of GPUs unless it is fixed.",
         where=Where.FIRST | Where.PAGE,
