@@ -219,5 +219,7 @@ def bundle(
     """Pack a campaign into one file for other people. The file has no secrets, no addresses, and no names of hosts or users."""
     from orchestrator.report import bundle as packing
 
-    for line in packing.summary(packing.bundle(folder, output=output, whole_logs=whole_logs, say=tell)):
+    done = packing.bundle(folder, output=output, whole_logs=whole_logs, say=tell)
+    tell_warnings(done.warnings)
+    for line in packing.summary(done):
         say(line)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, ResultsError
 from orchestrator.files import reading
 from orchestrator.files.markdown import EMPTY_COMMENT
 from orchestrator.files.printable_text import counted
@@ -40,6 +40,8 @@ _PROGRAMS = re.compile(
     r"""(<meta http-equiv=[^>]*>|<script(?: type="text/plain" id="plotly")?>.*?</script>)""", re.DOTALL
 )
 
+_MISSING = "the folder does not have this experiment, although it was requested"
+
 
 def _silent(_sentence: str) -> None:
     """Say nothing."""
@@ -47,11 +49,12 @@ def _silent(_sentence: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bundled:
-    """A written bundle: its file, its size in bytes, and its manifest."""
+    """A written bundle: its file, its size in bytes, its manifest, and a warning for each experiment that the folder lacks."""
 
     path: Path
     size: int
     manifest: dict[str, Any]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,16 +74,21 @@ class _Hide:
 def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False, say: Say = _silent) -> Bundled:
     """Write the bundle of a campaign. If this takes long, `say` gets sentences about the progress.
 
-    Raise OrchestratorError if the folder is not a results folder, or if the output file exists already.
+    Raise OrchestratorError if the folder is not a results folder, if the output file exists already, or if results go away
+    meanwhile.
     """
-    root = reading.resolved(Store.resume(folder).root)
+    store = Store.resume(folder)
+    root = reading.resolved(store.root)
     if reading.resolved(output or Path.cwd()).is_relative_to(root):
         place = output or "the current folder"
         raise OrchestratorError(
             f"{place} is in the results folder, which contains only results; name another file with --output"
         )
-    contents = [*survey(root)]
+    present = store.ids()
+    missing = store.missing(present)
+    contents = [*survey(root), *(LeftOut(path=f"experiments/{name}", why=_MISSING) for name in missing)]
     pieces = [entry for entry in contents if isinstance(entry, Piece)]
+    results = [*(root / "experiments" / name for name in present), *(one.source for one in pieces if one.is_a_result)]
     known = gather(announced(pieces, "looking for names", whole_logs=whole_logs, say=say), whole_logs=whole_logs)
     hide = _Hide(names=Names(known), unnamed=UnnamedSecrets(os.environ, known.identifiers))
     name = _folder_name(root, hide)
@@ -96,8 +104,19 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
             manifest["left_out"] = [asdict(entry) | {"path": hide(entry.path)} for entry in left_out]
             manifest["hidden"] = {kind: len(names) for kind, names in sorted(hide.names.found.items()) if names}
             add(MANIFEST, json.dumps(manifest, indent=2) + "\n")
+        _check_none_went(results)
         size = file.tell()
-    return Bundled(path=target, size=size, manifest=manifest)
+    return Bundled(path=target, size=size, manifest=manifest, warnings=tuple(missing.values()))
+
+
+def _check_none_went(results: Sequence[Path]) -> None:
+    """Raise ResultsError if one of these files and folders is gone: a bundle without it would look complete."""
+    for path in results:
+        if not os.path.lexists(path):
+            raise ResultsError(
+                f"{path}: it went away while the bundle was written, so there is no bundle; mount the disk of this folder, or "
+                "restore the folder, and repeat the command"
+            )
 
 
 def _folder_name(root: Path, hide: _Hide) -> str:

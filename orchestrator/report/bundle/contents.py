@@ -51,6 +51,11 @@ class Piece:
     source: Path
     is_log: bool = False
 
+    @property
+    def is_a_result(self) -> bool:
+        """Return whether nothing ever removes this file: it is a record, an experiment or the campaign's own file."""
+        return self.source.name in ("suite.json", "experiment.json", "record.json")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
