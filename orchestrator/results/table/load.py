@@ -39,7 +39,7 @@ from orchestrator.results.table.column_choice import varying
 from orchestrator.results.table.column_types import frame_of
 from orchestrator.results.table.references import Reference
 from orchestrator.results.table.rows import Row, Value
-from orchestrator.results.table.sources import costs, csv_file, database, reference_folder
+from orchestrator.results.table.sources import copies, costs, csv_file, database, reference_folder
 from orchestrator.results.table.sources.benchmarks import by_benchmark
 
 if TYPE_CHECKING:
@@ -87,10 +87,11 @@ class ResultsTable:
 def load(roots: Sequence[Path], *, price: Price | None = None) -> ResultsTable:
     """Return the table of results folders, CSV files or databases. Raise ResultsError if one is missing or has no results.
 
-    The costs are at this price. If it is None, those of a results folder are at the folder's own price.
+    The costs are at this price. If it is None, those of a results folder are at the folder's own price. A run that several of
+    them have is in the table once.
     """
     names, masked = names_of(roots), redactor()
-    all_rows: list[Row] = []
+    by_root: dict[str, list[Row]] = {}
     warnings: list[str] = []
     framework_arguments: dict[str, frozenset[str]] = {}
     for root, name in zip(roots, names, strict=True):
@@ -100,8 +101,11 @@ def load(roots: Sequence[Path], *, price: Price | None = None) -> ResultsTable:
         if len(roots) > 1:
             read = [replace(row, facts={"results": name, **row.facts}) for row in read]
             sentences = [f"{name}: {sentence}" for sentence in sentences]
-        all_rows += read
+        by_root[name] = read
         warnings += map(masked, sentences)
+    by_root, left_out = copies.without_copies(by_root)
+    warnings += left_out
+    all_rows = [row for read in by_root.values() for row in read]
     table = of_rows(all_rows, warnings=warnings, framework_arguments=framework_arguments)
     races = [race for root in roots for race in folder.races(root)]
     raced = frozenset(name for race in races for name in folder.raced(race))

@@ -1,1 +1,1 @@
-"""Sources of rows besides our own records: folders of the reference system, and CSV files."""
+"""Sources of rows besides our own records: folders of the reference system, CSV files and databases. Copies are left out."""
