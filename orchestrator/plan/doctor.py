@@ -12,11 +12,14 @@ import socket
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
 from rich.table import Table
 from rich.text import Text
 
@@ -43,6 +46,17 @@ OPTIONAL = {
     "axolotl": "trainer axolotl",
     "litgpt": "trainer litgpt",
     "lightning-thunder": "trainer thunder",
+}
+# The versions that pyproject.toml accepts. It is not installed where Tunebench runs from its source tree.
+VERSIONS = {
+    "torch": ">=2.4",
+    "transformers": ">=4.46",
+    "accelerate": ">=1.2,<2",
+    "peft": ">=0.14",
+    "datasets": ">=3",
+    "bitsandbytes": ">=0.45",
+    "liger-kernel": ">=0.5",
+    "trl": ">=1.0",
 }
 SMALL_DISK_BYTES = 10 * 2**30
 CLOCK_S = 5.0
@@ -129,10 +143,20 @@ def _packages(python: str | None) -> Iterator[Finding]:
     installed = this_machine().packages(python)
     needed = {name: f"install it in the training environment: pip install {name}" for name in NEEDED}
     optional = {name: f"only needed for {purpose}" for name, purpose in OPTIONAL.items()}
-    for name, todo in {**needed, **optional}.items():
+    for name, how in {**needed, **optional}.items():
         version = installed.get(name)
         level = Level.MISSING if name in NEEDED else Level.NOTE
-        yield _finding(name, version or "not installed", todo=None if version else todo, level=level)
+        todo = how if version is None else _other_version(name, version)
+        yield _finding(name, version or "not installed", todo=todo, level=level)
+
+
+def _other_version(name: str, version: str) -> str | None:
+    """Return what to do about a version that Tunebench does not support; None if it is supported or unknown."""
+    accepted = VERSIONS.get(name, "")
+    with suppress(InvalidVersion):  # such as a checkout that is called "main"
+        if not SpecifierSet(accepted).contains(Version(version), prereleases=True):
+            return f"Tunebench does not support this version: pip install '{name}{accepted}'"
+    return None
 
 
 def _torch(python: str | None) -> Finding:

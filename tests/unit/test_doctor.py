@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import platform
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from orchestrator.executors.slurm.cluster.probe import Probed
-from orchestrator.plan.doctor import Level, of_node
+from orchestrator.plan.doctor import NEEDED, OPTIONAL, VERSIONS, Level, of_node
 
+ROOT = Path(__file__).parents[2]
 Call = Callable[..., tuple[int, str, str]]
 Findings = dict[str, dict[str, str | None]]
 
@@ -53,6 +57,41 @@ def test_an_interpreter_that_starts_is_shown_with_its_version(in_process: Call, 
     _, out, _ = in_process("doctor", "--json", "--python", str(tmp_path / "python"))
     found = by_name(out)["training Python"]
     assert found["level"] == "ok" and str(found["found"]).startswith(f"{platform.python_version()} (")
+
+
+OTHER = {"torch": "1.9.0", "transformers": "4.1.0", "accelerate": "2.0", "peft": "0.13.2", "trl": "0.9.6"}
+SUPPORTED = {"torch": "2.11.0+cu130", "transformers": "5.0.0rc1", "accelerate": "1.2", "datasets": "3.0", "trl": "main"}
+
+
+@pytest.mark.parametrize("versions", [OTHER, SUPPORTED], ids=["other", "supported"])
+def test_a_version_that_is_not_supported_is_as_a_missing_package(
+    in_process: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]
+) -> None:
+    for name, version in versions.items():
+        (tmp_path / f"{name}-{version}.dist-info").mkdir()
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (tmp_path / f"{name}-{version}.dist-info" / "METADATA").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "python").symlink_to(sys.executable)
+    _, out, _ = in_process("doctor", "--json", "--python", str(tmp_path / "python"))
+    found = {name: one for name, one in by_name(out).items() if name in versions}
+    assert {name: one["found"] for name, one in found.items()} == versions
+    if versions is SUPPORTED:
+        assert {one["level"] for one in found.values()} == {"ok"}
+        return
+    levels = {name: one["level"] for name, one in found.items()}
+    assert levels == {name: "missing" if name in NEEDED else "note" for name in OTHER}
+    assert found["transformers"]["todo"] == (
+        "Tunebench does not support this version: pip install 'transformers>=4.46'"
+    )
+
+
+def test_the_supported_versions_are_those_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    every = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    asked = {found.name: found.specifier for found in map(Requirement, every)}
+    for name in (*NEEDED, *OPTIONAL):
+        assert SpecifierSet(VERSIONS.get(name, "")) == asked.get(name, SpecifierSet()), name
 
 
 def test_for_people_it_is_a_table(in_process: Call) -> None:
