@@ -98,13 +98,13 @@ def _why_not_the_peak(summary: LogSummary, noted: Mapping[str, Any]) -> str | No
     """Return why the readings cannot show the run's peak, or None. Judge nothing if the run's end was not noted."""
     if "ended_at" not in noted:
         return None
-    name, pause_s = _longest_pause(summary, noted)
     if noted["exit_code"] is not None:
         return f"nvidia-smi ended before the run, {_end_in_words(noted['exit_code'])}"
     if (read := sum(len(times) > 1 for times in summary.times.values())) < noted["gpus"]:
         return f"{read} of the run's {noted['gpus']} GPUs have more than one reading with a time"
+    name, pause_s = _longest_pause(summary, noted)
     began = datetime.fromtimestamp(noted["began_at"]) + _other_zone(summary, noted) + timedelta(seconds=1)
-    if late := [name for name, times in summary.times.items() if times[0] > began]:
+    if late := [name for name, times in _timed(summary).items() if times[0] > began]:
         return f"GPU {late[0]} was first read after the run had started"
     if pause_s > max(LONGEST_PAUSE_S, LONGEST_SHARE * (noted["ended_at"] - noted["began_at"])):
         return f"GPU {name} was not read for {pause_s:.3g} s of the run"
@@ -117,19 +117,24 @@ def _end_in_words(exit_code: int) -> str:
 
 def _longest_pause(summary: LogSummary, noted: Mapping[str, Any]) -> tuple[str, float]:
     """Return the device that was not read for the longest time, and this time in seconds. The run's end counts as a reading."""
-    if "ended_at" not in noted or not summary.times:
+    if "ended_at" not in noted or not _timed(summary):
         return "", 0.0
     ended = datetime.fromtimestamp(noted["ended_at"]) + _other_zone(summary, noted)
     pauses = {
         name: max((after - before).total_seconds() for before, after in pairwise([*times, ended]))
-        for name, times in summary.times.items()
+        for name, times in _timed(summary).items()
     }
     return max(pauses.items(), key=itemgetter(1))
 
 
+def _timed(summary: LogSummary) -> Mapping[str, Sequence[datetime]]:
+    """Return the times of each device that has a reading whose time can be read."""
+    return {name: times for name, times in summary.times.items() if times}
+
+
 def _other_zone(summary: LogSummary, noted: Mapping[str, Any]) -> timedelta:
     """Return by how much the log's time zone differs from ours. All zones differ by quarters of an hour."""
-    first = min(times[0] for times in summary.times.values())
+    first = min(times[0] for times in _timed(summary).values())
     return _QUARTER * round((first - datetime.fromtimestamp(noted["began_at"])) / _QUARTER)
 
 

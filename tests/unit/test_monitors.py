@@ -102,12 +102,27 @@ def test_readings_until_the_end_are_a_number(tmp_path, other_zone_h):
             None,
             "GPU 1 was first read after the run had started",
         ),
+        (
+            ["yesterday, NVIDIA H100 80GB HBM3, 0, 9 MiB"] * 20,
+            None,
+            "0 of the run's 2 GPUs have more than one reading with a time",
+        ),
+        (
+            [*["soon, NVIDIA H100 80GB HBM3, 0, 9 MiB"] * 20, *seconds(*range(20), devices=[1])],
+            None,
+            "1 of the run's 2 GPUs have more than one reading with a time",
+        ),
         (seconds(0, 1, 2, 12, *range(13, 20)), None, "GPU 0 was not read for 10 s of the run"),
     ],
 )
 def test_readings_that_cannot_show_the_peak_are_a_dash_that_says_why(tmp_path, readings, exit_code, reason):
     memory, warnings = watched(tmp_path, readings, exit_code=exit_code)
     assert (memory.value, memory.why_missing, warnings) == (None, f"{SAMPLES}: {reason}", [])
+
+
+def test_a_device_without_times_that_the_run_did_not_have_is_not_judged(tmp_path):
+    memory, warnings = watched(tmp_path, [*seconds(*range(20)), *["soon, NVIDIA H100 80GB HBM3, 2, 9 MiB"] * 20])
+    assert memory.value is not None and not warnings
 
 
 def test_a_short_pause_and_a_line_that_cannot_be_read_are_warnings(tmp_path):
