@@ -176,6 +176,18 @@ def test_a_sample_has_at_least_one_token(samples: int, tokens: int, is_wrong: bo
     assert (found == f"step 1 of rank 1 has {samples:,} samples, and only {tokens:,} tokens") is is_wrong
 
 
+@pytest.mark.parametrize(
+    ("seconds", "is_wrong"), [(0.1, False), (0.11, False), (0.5, True), (-0.005, False), (-1.0, True)]
+)
+@pytest.mark.parametrize(("part", "verb"), [("wait_s", "waited"), ("compute_s", "computed")])
+def test_a_part_of_a_step_is_no_longer_than_the_step(
+    part: str, verb: str, seconds: float, is_wrong: bool, tmp_path: Path
+) -> None:
+    """A program may write its steps itself, and round its times."""
+    found = two_ranks(tmp_path, [0.1] * 40, [0.1] * 40, **{part: [seconds] * 40}).contradiction
+    assert found == (f"step 1 of rank 1 took 0.1 s, and {verb} for {seconds:g} s of it" if is_wrong else None)
+
+
 @pytest.mark.parametrize(("later_s", "is_wrong"), [(3.9, False), (4.5, True), (-4.5, True)])
 def test_ranks_that_trained_one_after_the_other_have_no_common_speed(
     later_s: float, is_wrong: bool, tmp_path: Path

@@ -23,6 +23,8 @@ _MOST_STEPS = 10**6
 _APART = 0.1
 # The times of steps add up exactly if the instrument writes them, and roughly if they come from two clocks.
 _EXACT, _ROUGH = (0.01, 0.001), (1.0, 0.05)
+# A part of a step may be longer than the step by this number of seconds and this share, if a program rounds its times.
+_PART = (0.01, 0.05)
 
 
 def contradiction(
@@ -101,7 +103,11 @@ def _of_rank(rank: int, steps: Sequence[Step], worker: Mapping[str, Any], wall_s
     last = next(((one, two) for one, two in pairwise(steps) if two.number <= one.number), None)
     if last is not None:
         yield f"step {last[1].number} of rank {rank} came after step {last[0].number}"
+    least, share = _PART
     for step in steps:
+        for verb, part in (("waited", step.wait_s or 0.0), ("computed", step.compute_s or 0.0)):
+            if not -least <= part <= step.seconds * (1 + share) + least:
+                yield f"step {step.number} of rank {rank} took {step.seconds:,.4g} s, and {verb} for {part:,.4g} s of it"
         if wrong := next((name for name in COUNTS if not 0 <= (getattr(step, name) or 0) < LARGEST_COUNT), None):
             value = getattr(step, wrong)
             more = " or more" if value == FAR else ""
