@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -109,7 +110,9 @@ def requeue(cluster: Cluster, *words: str) -> None:
 
 
 def release(cluster: Cluster, element: str) -> None:
+    """Let a requeued element begin at once. In the second of its requeue, its node refuses it: Slurm compares whole seconds."""
     waited(lambda: element in cluster.elements("PENDING"), why="Slurm has requeued it")
+    time.sleep(1.5)
     cluster.call("scontrol", "update", f"jobid={element}", "StartTime=now")
 
 
