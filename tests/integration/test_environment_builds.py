@@ -537,6 +537,91 @@ def test_the_command_lists_shows_and_removes(
     assert call(tmp_path, "env", "gc", "--older-than", "0h")[0] == 0 and not [*folder.glob("*.log")]
 
 
+_UV = """#!/bin/sh
+while [ $# -gt 0 ]; do
+    case $1 in
+        --version) echo {answer}; exit ;;
+        cache) echo /tmp; exit ;;
+        venv) mkdir -p "{venv}/bin" && {interpreter}; exit ;;
+        --output-file) {lock}; exit ;;
+    esac
+    shift
+done
+"""
+
+
+def with_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: EnvironmentRequest, **words: str) -> None:
+    """Put another `uv` in front of the real one: a site's wrapper, or one that does less than it says."""
+    venv = place_of(request).venv
+    good = {
+        "answer": "uv 0.5.1",
+        "interpreter": f'ln -s {sys.executable} "{venv}/bin/python"',
+        "lock": "touch lock.txt",
+    }
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "uv").write_text(_UV.format(venv=venv, **{**good, **words}))
+    (tmp_path / "bin" / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(("answer", "version"), [("uv 0.5.1 (site)", "0.5.1"), ("0.5.1", "0.5.1"), ("", "")])
+def test_the_version_of_uv_is_only_shown(
+    answer: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_of(tmp_path, "alpha")
+    with_uv(tmp_path, monkeypatch, request, answer=f"'{answer}'")
+    built(request)
+    known = place_of(request).built()
+    assert known is not None and known.tool_version == version
+
+
+@pytest.mark.parametrize(
+    ("words", "mistake"),
+    [
+        ({"interpreter": "true"}, "starting its Python failed: "),
+        ({"interpreter": 'ln -s /nowhere/python "{venv}/bin/python"'}, "starting its Python failed: "),
+        (
+            {"interpreter": "printf '#!/bin/sh\\nexit 9' > {venv}/bin/python && chmod +x {venv}/bin/python"},
+            "starting its Python failed: it ended without any output",
+        ),
+        ({"lock": "mkdir lock.txt"}, "the lock that uv wrote cannot be read: "),
+    ],
+)
+def test_a_build_without_an_interpreter_or_a_lock_fails(
+    words: dict[str, str], mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_of(tmp_path, "alpha")
+    with_uv(tmp_path, monkeypatch, request, **{k: v.format(venv=place_of(request).venv) for k, v in words.items()})
+    with pytest.raises(BuildError, match=f"environment 'tiny': {mistake}"):
+        built(request)
+    assert not place_of(request).folder.exists()
+
+
+def test_a_file_system_that_is_mounted_in_an_environment_is_not_emptied(
+    folder: Path, tmp_path: Path, call: Call
+) -> None:
+    """Such as a scratch disk for the home folder in a container."""
+    for digest in ("0123456789ab", "1123456789ab"):
+        half = Place(folder / digest)
+        half.venv.mkdir(parents=True)
+        half.lock_file.touch()
+    point, user = folder / "0123456789ab" / "home", tmp_path / "user"
+    for one in (point, user):
+        one.mkdir()
+    (user / "precious").touch()
+    if subprocess.run(["mount", "--bind", user, point], check=False, capture_output=True).returncode:
+        pytest.skip("nobody may mount a file system here")
+    try:
+        kept = f"error: {point.parent} is kept, because a file system is mounted at {point}; unmount it, and repeat the command\n"
+        assert call(tmp_path, "env", "rm", "0123456789ab") == (2, "", kept)
+        code, out, err = call(tmp_path, "env", "gc")
+        assert (code, err) == (2, kept) and out.startswith("removed 1123456789ab (an unfinished build)")
+        assert (user / "precious").exists() and (point.parent / "venv").exists()
+    finally:
+        subprocess.run(["umount", "-l", str(point)], check=True)
+    assert call(tmp_path, "env", "gc")[0] == 0 and not point.parent.exists() and (user / "precious").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "mistake"),
     [

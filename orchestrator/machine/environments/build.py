@@ -100,7 +100,7 @@ class _Build:
             self._freeze()
             self._commit(packages, seconds=time.monotonic() - began)
         except BaseException:
-            with suppress(OSError):
+            with suppress(BuildError):
                 discard(self.place)
             raise
         finally:
@@ -152,7 +152,13 @@ class _Build:
 
     def _commit(self, packages: dict[str, str], *, seconds: float) -> None:
         """Write `environment.json`, which makes the build a finished one."""
-        lock = reading.read_text(self.place.locked, limit=reading.LOG_BYTES)
+        try:
+            lock = reading.read_text(self.place.locked, limit=reading.LOG_BYTES)
+        except (OSError, reading.Unreadable) as error:
+            raise BuildError(
+                f"environment {self.request.name!r}: the lock that {self.tool.name} wrote cannot be read: {reading.reason(error)}"
+            ) from error
+        version = self._capture(self.tool.version(self.place)).split()
         origins = contents.origins(self.place, self.request.folders)
         built = Built(
             request=self.request,
@@ -160,7 +166,7 @@ class _Build:
             packages=dict(sorted(packages.items())),
             python=provenance.python_version(str(self.place.interpreter)) or "",
             tool=self.tool.name,
-            tool_version=self._capture(self.tool.version(self.place)).split()[1],
+            tool_version=next(iter(version[1:] or version), ""),
             seconds=round(seconds, 2),
             bytes=contents.size(self.place.folder)[0],
             built_at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),

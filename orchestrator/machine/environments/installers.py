@@ -95,11 +95,10 @@ def find(options: tuple[str, ...]) -> Uv | Pip:
 
 
 def import_check(packages: Mapping[str, str], place: Place) -> list[Step]:
-    """Return a step that imports torch and its companions, or nothing if torch is not installed."""
+    """Return a step that imports torch and its companions. If torch is not installed, it only starts the interpreter."""
     names = [name for name in _IMPORTED if name in packages]
-    if "torch" not in names:
-        return []
-    return [Step(what="importing torch", argv=(str(place.interpreter), "-c", f"import {', '.join(names)}"))]
+    what, text = ("importing torch", f"import {', '.join(names)}") if "torch" in names else ("starting its Python", "")
+    return [Step(what=what, argv=(str(place.interpreter), "-c", text))]
 
 
 def _fresh(request: EnvironmentRequest) -> tuple[str, ...]:

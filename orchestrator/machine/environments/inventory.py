@@ -86,12 +86,23 @@ class Collected:
 
 
 def collect(older_than_s: float) -> Iterator[Collected]:
-    """Remove what killed builds left, and what was not used for this time. Keep what a process builds or uses."""
+    """Remove what killed builds left, and what was not used for this time. Keep what a process builds or uses.
+
+    After the others, raise BuildError for the first one that could not be removed.
+    """
+    kept: list[BuildError] = []
     for place in _places():
         with locks.removing(place) as is_unused:
             if is_unused and (why := _why_removed(place, older_than_s)):
                 names = place.names()
-                yield Collected(place=place, why=_with(names, why), freed_bytes=_removed(place))
+                try:
+                    freed_bytes = _removed(place)
+                except BuildError as error:
+                    kept.append(error)
+                else:
+                    yield Collected(place=place, why=_with(names, why), freed_bytes=freed_bytes)
+    if kept:
+        raise kept[0]
 
 
 def _with(names: tuple[str, ...], why: str) -> str:

@@ -20,8 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.errors import BuildError
 from orchestrator.files import reading, writing
 from orchestrator.files.cache import cache_folder
+from orchestrator.files.mounts import mounted_in
 from orchestrator.files.printable_text import one_line, printable
 from orchestrator.machine.environments.request_digest import DIGITS, digest
 from orchestrator.records import load
@@ -186,13 +188,23 @@ class Place:
 
 
 def discard(place: Place) -> None:
-    """Remove an environment's folder. The record goes first: if this is interrupted, the rest does not count as built."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        place.record.unlink()
-    if place.folder.is_symlink() or place.folder.is_file():
-        place.folder.unlink()
-    elif place.folder.exists():
-        shutil.rmtree(place.folder)
+    """Remove an environment's folder. The record goes first: if this is interrupted, the rest does not count as built.
+
+    Raise BuildError if the folder stays, such as one with a file system that is mounted in it.
+    """
+    folder = place.folder
+    if not folder.is_symlink() and (mounted := mounted_in(folder)):
+        why = f"a file system is mounted at {mounted[0]}; unmount it, and repeat the command"
+        raise BuildError(f"{folder} is kept, because {why}")
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            place.record.unlink()
+        if folder.is_symlink() or folder.is_file():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:  # the error of rmtree does not name the whole path
+        raise BuildError(f"{folder} could not be removed: {reading.reason(error)}") from error
 
 
 def environments_folder() -> Path:

@@ -67,7 +67,7 @@ def build(
         )
         writing.replace(place.record, redact(dump(built)))
     except BaseException:
-        with suppress(OSError):
+        with suppress(BuildError):
             discard(place)
         raise
     finally:
