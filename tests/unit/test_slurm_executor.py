@@ -405,3 +405,16 @@ def test_a_submission_in_the_future_is_one_of_now(store: Store, at: float) -> No
     changed(folder.path / "submitted.json", at=at)
     campaign = executor._Campaign([run(store)], SlurmExecutor(replace(SITE, grace_s=0.0)))
     assert campaign.watched[0].since <= time.time()
+
+
+def test_a_run_whose_job_is_forgotten_again_and_again_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as on nodes that do not see the results folder, of a Slurm that lists ended jobs only for seconds."""
+    monkeypatch.setattr(executor, "_MOST_FORGOTTEN", 4)
+    assert list(SlurmExecutor(SITE).run([run(store)])) == [(run(store), JobState.ENDED)]
+    record = store.run(run(store)).record
+    assert record is not None and (record.status, record.kind) == (Status.FAILED, "launcher")
+    assert record.cause == (
+        "its job ended 4 times before the run began; the last time, Slurm does not list its job any more; "
+        "`tunebench doctor --executor slurm` says whether the nodes see this folder"
+    )
+    assert len(calls(store, "sbatch")) == 4

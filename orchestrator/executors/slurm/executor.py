@@ -59,6 +59,8 @@ _SUBMITS, _SUBMITS_IN_S = 10, 60.0
 _FULL_PAUSE_S = 60.0
 # The number of times that a run is submitted whose job ends before the run begins.
 _MOST_SUBMITS = 3
+# The same for a run whose job Slurm forgets at once. Slurm may forget jobs, too, when its controller loses its state.
+_MOST_FORGOTTEN = 10
 _GOODBYE_S = 90.0
 
 
@@ -146,6 +148,7 @@ class _Campaign:
         self.planned: dict[Shape, list[Element]] | None = None
         self.known: dict[str, Work] = {}
         self.submitted: Counter[Job] = Counter()
+        self.forgotten: Counter[Job] = Counter()
         # The number of elements that may be in the queue. It becomes smaller if Slurm accepts fewer.
         self.capacity = self.site.max_queued
         self.full_until = 0.0
@@ -301,13 +304,16 @@ class _Campaign:
             has_ended = end.listed or element.folder.log(element.number).exists()
             if state is JobState.PENDING and self.submitted[job] and (element.begun or not has_ended):
                 self.submitted[job] -= 1  # its turn did not come, or Slurm forgot the job
+                self.forgotten[job] += not element.begun
             if state is not JobState.PENDING:
                 yield job, state
-            elif self.submitted[job] < _MOST_SUBMITS:
+            elif self.submitted[job] < _MOST_SUBMITS and self.forgotten[job] < _MOST_FORGOTTEN:
                 self.waiting.append(job)
                 self.planned = None
             else:
-                times = f"{self.submitted[job]} times"
+                times = f"{self.submitted[job] + self.forgotten[job]} times"
                 cause = f"its job ended {times} before the run began; the last time, {end.cause}"
+                if self.forgotten[job]:
+                    cause += "; `tunebench doctor --executor slurm` says whether the nodes see this folder"
                 refuse(element, job, Word(status=Status.FAILED, kind="launcher", cause=cause))
                 yield job, claims.state(job.run_dir)
