@@ -235,7 +235,7 @@ def _full_disk(queue: Queue) -> ResultsError | None:
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     remedy = "make room and repeat the command, which keeps what was recorded"
-    if free < LEAST_FREE_BYTES:
+    if disk.f_blocks and free < LEAST_FREE_BYTES:  # a file system such as ramfs does not know its size
         least = LEAST_FREE_BYTES >> 20
         return ResultsError(f"{folder}: {free / 2**20:.0f} MiB are free, and a run needs at least {least}; {remedy}")
     if disk.f_files and disk.f_favail < LEAST_FREE_FILES:  # some file systems do not limit the number of files

@@ -197,9 +197,12 @@ def _nvidia_smi() -> Finding:
 def _disk() -> Iterator[Finding]:
     for name, folder in (("disk here", Path.cwd()), ("disk of the data cache", cache_folder())):
         existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-        free = shutil.disk_usage(existing).free
-        todo = None if free >= SMALL_DISK_BYTES else "free some space; prepared data and checkpoints may not fit"
-        yield _finding(name, f"{free / 2**30:.0f} GiB free ({folder})", todo=todo)
+        disk = shutil.disk_usage(existing)
+        if not disk.total:  # such as ramfs
+            yield _finding(name, f"it does not report its size ({folder})")
+            continue
+        todo = None if disk.free >= SMALL_DISK_BYTES else "free some space; prepared data and checkpoints may not fit"
+        yield _finding(name, f"{disk.free / 2**30:.0f} GiB free ({folder})", todo=todo)
 
 
 def _port() -> Finding:

@@ -65,7 +65,8 @@ def is_gone(folder: RunFolder, marker: str) -> bool:
 
 def is_disk_full(folder: RunFolder) -> bool:
     """Return whether less space is free than was reserved. In this case, a failed process may not have written its error."""
-    return shutil.disk_usage(folder.path).free < RESERVED_BYTES
+    disk = shutil.disk_usage(folder.path)
+    return disk.total > 0 and disk.free < RESERVED_BYTES  # a file system such as ramfs does not know its size
 
 
 def write(command: Command, folder: RunFolder) -> None:

@@ -92,6 +92,22 @@ def test_a_run_that_uses_up_all_files_of_the_disk_has_its_record(tmp_path: Path,
     assert [record.status for record in records(results)] == [Status.OK], said.err
 
 
+def test_a_file_system_that_does_not_report_its_size_is_not_full(tmp_path: Path) -> None:
+    """A failed run there is not called one on a full disk, either."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "ramfs", "none", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("nobody may mount a file system here")
+    try:
+        scenario(tmp_path, "{python}", "-c", "raise SystemExit(3)")
+        said = tunebench(tmp_path, "run", "scenarios.yaml", "--yes", "--results", str(folder / "results"))
+        (record,) = records(folder / "results")
+        assert said.code == 1 and (record.status, record.kind) == (Status.FAILED, "unknown"), said.err
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
 def test_a_reserved_file_that_the_run_replaced_is_not_written(tmp_path: Path) -> None:
     """Neither through a link of either kind, nor by waiting for the reader of a pipe."""
     precious = tmp_path / "precious"
