@@ -134,7 +134,7 @@ def _signal(store: Store, job: Job, deadline: float) -> Answer | int:
         text = f": process {owner.pid} {_OF_ANOTHER_USER}"
     elif not owner.is_here():
         text = (
-            f" runs on {owner.host} (process {owner.pid}) and can be ended only from there; type on {owner.host}: "
+            f" runs {owner.place()} (process {owner.pid}) and can be ended only from there; type there: "
             f"{shlex.join(['tunebench', 'cancel', str(store.root), job.experiment_id])}"
         )
     elif owner.boot_id != boot_id():  # files of the run changed after the boot, or it would be lost

@@ -262,9 +262,8 @@ def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent
     here = [run for run in running if all(owner.is_here() for owner in claims.owners(run.job.run_dir))]
     away = tuple(run.job for run in running if run not in here)
     if away:
-        hosts = sorted({owner.host for job in away for owner in claims.owners(job.run_dir)})
-        whose = "on other hosts or for other users"
-        text = f"{len(away)} run(s) are running {whose} ({', '.join(hosts)}), such as {away[0].run_dir}"
+        places = sorted({owner.place() for job in away for owner in claims.owners(job.run_dir)})
+        text = f"{len(away)} run(s) are running elsewhere or for other users ({', '.join(places)}), such as {away[0].run_dir}"
         tell(Event(kind=EventKind.ELSEWHERE, text=text, jobs=away))
     if not here and not away:
         return False
@@ -278,7 +277,7 @@ def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent
 def _tell_silent(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> None:
     for run in _runs(experiments, store, JobState.SILENT):
         owner = next(iter(claims.owners(run.job.run_dir)), None)
-        whose, gone = owner.host if owner else "another host", "that host is gone"
+        whose, gone = f"a process {owner.place()}" if owner else "another host", "that process is gone"
         if owner is not None and owner.is_hidden():
             whose, gone = f"process {owner.pid} of another user", "that process has ended"
         text = (

@@ -69,6 +69,13 @@ class Owner:
             return self.pid_namespace == identity.pid_namespace() and not self.is_hidden()
         return self.host == identity.host_name()
 
+    def place(self) -> str:
+        """Return where the owner runs, in words: on a host, or in another container of this host that has its name."""
+        is_here = (self.host, self.boot_id) == (identity.host_name(), identity.boot_id())
+        if is_here and self.pid_namespace not in ("", identity.pid_namespace()):
+            return "in another container of this host"
+        return f"on {self.host}"
+
     def is_hidden(self) -> bool:
         """Return whether the owner may be a process of another user on this machine, and the system hides that user's processes."""
         here = (self.boot_id, self.pid_namespace) == (identity.boot_id(), identity.pid_namespace())

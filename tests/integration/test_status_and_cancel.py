@@ -177,10 +177,24 @@ def test_a_run_on_another_host_is_refused_with_what_to_type_there(
     (answer,) = cancel.cancel(store, [A.id])
     assert answer.end is End.REFUSED
     assert answer.text == (
-        f"{A.id} r1-t1 runs on node7 (process {content['pid']}) and can be ended only from there; type on node7: "
+        f"{A.id} r1-t1 runs on node7 (process {content['pid']}) and can be ended only from there; type there: "
         f"tunebench cancel {store.root} {A.id}"
     )
     assert lives(int(str(content["pid"]))) and not (run_dir / "record.json").exists()
+
+
+def test_a_run_in_another_container_of_this_host_is_told_from_one_on_another_host(
+    store: Store, start: Callable[[Experiment], Path]
+) -> None:
+    """Containers may have the name of their host."""
+    run_dir = start(A)
+    content = owner_of(run_dir)
+    RunFolder(run_dir).owner.write_text(json.dumps({**content, "pid_namespace": "4026530000"}))
+    (answer,) = cancel.cancel(store, [A.id])
+    assert answer.text == (
+        f"{A.id} r1-t1 runs in another container of this host (process {content['pid']}) and can be ended only from there; "
+        f"type there: tunebench cancel {store.root} {A.id}"
+    )
 
 
 def test_a_run_on_another_machine_of_this_name_is_refused_at_once(store: Store) -> None:
