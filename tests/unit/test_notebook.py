@@ -41,7 +41,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, factor in (("results", 1.0), ("results-of-friday", 0.9)):
         ok = [[replace(ended(one, n, tokens_per_s=speed * factor + n, **numbers), ranks=({"rank": 0, "host": "a"},))
                for n in (1, 2, 3)] for one, speed in ((base, 100.0), (liger, 121.0))]  # fmt: skip
-        place = stored(root / name, (base, ok[0]), (liger, ok[1]), (broken, [failed(broken, 1)]))
+        place = stored(
+            root / name, (base, ok[0]), (liger, ok[1]), (broken, [replace(failed(broken, 1), started_at=1e9 * factor)])
+        )
         table = load([place])
         (place / "raw_summary.csv").write_text(tables.raw_summary(table))
         (place / "benchmarks.csv").write_text(tables.benchmarks(table))

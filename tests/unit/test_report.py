@@ -109,8 +109,11 @@ def test_csv_says_that_its_rows_ran_on_cpus(tmp_path: Path) -> None:
 def test_csv_names_its_rows_and_says_of_how_many_runs_they_are(tmp_path: Path) -> None:
     other = replace(BASE, id="other-000000000000")
     roots = [
-        stored(tmp_path / name, *((one, [ended(one, n, train_loss=1.0) for n in (1, 2)]) for one in (BASE, other)))
-        for name in "ab"
+        stored(
+            tmp_path / name,
+            *((one, [replace(ended(one, n, train_loss=1.0), started_at=at) for n in (1, 2)]) for one in (BASE, other)),
+        )
+        for name, at in (("a", 1e9), ("b", 2e9))
     ]
     one = pd.read_csv(io.StringIO(tables.benchmarks(load(roots[:1]))))
     assert one["id"].tolist() == [BASE.id, other.id] and one["runs_ok"].tolist() == [2, 2]

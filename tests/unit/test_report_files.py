@@ -40,7 +40,7 @@ def results(tmp_path: Path) -> Path:
     return made(tmp_path / "results")
 
 
-def made(root: Path) -> Path:
+def made(root: Path, *, began_at: float = 1.7e9) -> Path:
     """Three frameworks at one and two GPUs: one faster, one contaminated, one that does not fit."""
     cells = []
     for name, factor, marks in (
@@ -70,9 +70,11 @@ def made(root: Path) -> Path:
                 )
                 for n, speed in enumerate(speeds, start=1)
             ]
-            cells.append((one, [replace(run, ranks=({"rank": 0},), warnings=caveats) for run in runs]))
+            cells.append(
+                (one, [replace(run, ranks=({"rank": 0},), warnings=caveats, started_at=began_at) for run in runs])
+            )
     big = replace(BASE, id="full-big", framework=Framework(name="fsdp", digest="f"), device=Device.CUDA)
-    return stored(root, *cells, (big, [failed(big, 1)]))
+    return stored(root, *cells, (big, [replace(failed(big, 1), started_at=began_at)]))
 
 
 def names(folder: Path) -> set[str]:
@@ -196,7 +198,7 @@ def test_several_folders_and_folders_of_others_stay_as_they_are(call: Call, resu
 
 
 def test_files_of_several_folders_go_into_a_folder_of_their_own(call: Call, results: Path, tmp_path: Path) -> None:
-    made(tmp_path / "other")
+    made(tmp_path / "other", began_at=1.8e9)
     for _ in range(2):  # the second time over the first
         code, _, err = call("results", "other", "--output", "deep/out")
         assert code == 0, err
