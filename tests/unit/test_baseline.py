@@ -146,6 +146,22 @@ def test_the_baseline_that_is_asked_for_has_its_own_doubt() -> None:
     assert [row["doubt"] for row in csv.DictReader(io.StringIO(text))] == ["busy host"] * 2, "also where all rows agree"
 
 
+def test_the_doubt_about_a_comparison_stays_beside_those_about_the_speed() -> None:
+    """A wrong operator on a busy host was only on a busy host, beside its speed-up of 6.56."""
+    busy = Caveat(kind=CaveatKind.BUSY_HOST, detail="a process's threads waited for a core in 54% of the time")
+
+    def made(name: str, error: float, seconds: float) -> Made:
+        runs = [{"call_time_s": seconds, "relative_error": error}] if seconds else []
+        return Made(runs=runs, arguments={"implementation": name}, warnings=(busy,), kinds=[] if runs else ["unknown"])
+
+    table = made_table(
+        made("eager", 1e-7, 2e-5), made("wrong", 1e-2, 1e-5), made("same", 1e-7, 1e-5), made("gone", 0, 0)
+    )
+    asked = with_baseline(table, ["implementation=eager"])
+    assert column(asked.experiments, "doubt") == ["busy host", "less exact, busy host", "busy host", None]
+    assert [doubt.kind.value for doubt in doubts(asked)[1]] == ["less exact", "busy host"]
+
+
 def test_runs_of_different_models_are_in_doubt() -> None:
     table = made_table(
         Made(runs=[{"tokens_per_s": 100.0}, {"tokens_per_s": 104.0}]), Made(framework="new", runs=speeds(120.0, 121.0))

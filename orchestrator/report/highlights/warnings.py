@@ -18,7 +18,7 @@ from orchestrator.results.table.aggregate import NOT_COMPARED
 from orchestrator.results.table.baseline import LESS_EXACT, STEADY_SPEEDS, Pair, ok_runs
 from orchestrator.results.table.baseline.other_work import counts_padding
 from orchestrator.results.table.column_choice import by_gpu_model, column, gpu_models, in_any_order
-from orchestrator.results.table.doubts import SOFTWARE, DoubtKind, different
+from orchestrator.results.table.doubts import SOFTWARE, DoubtKind, different, words_of
 from orchestrator.results.table.rows import PREFIX, Value
 
 _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns differently"}
@@ -63,7 +63,8 @@ def warnings(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
         if rest:
             text = f"{counted(len(rest), 'more experiment')} marked {kind.value!r}"
             yield known.sentence(HighlightKind.WARNING, text, rest)
-    unchecked = [row for row, doubt in enumerate(column(known.table.experiments, "doubt")) if doubt == NOT_COMPARED]
+    told = column(known.table.experiments, "doubt")
+    unchecked = [row for row, text in enumerate(told) if NOT_COMPARED in words_of(text)]
     if unchecked:
         yield _unchecked(known, unchecked)
     yield from (_doubted(known, kind, rows[kind]) for kind in _OTHERS if rows[kind])

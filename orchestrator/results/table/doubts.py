@@ -134,12 +134,22 @@ def kinds(found: Sequence[Sequence[Doubt]], *rows: int) -> str:
     return ", ".join(dict.fromkeys(doubt.kind.value for row in rows for doubt in found[row]))
 
 
+def joined(*texts: Value) -> str | None:
+    """Return the doubts of these texts, each once, as a text; None if there are none."""
+    return ", ".join(dict.fromkeys(word for text in texts for word in words_of(text))) or None
+
+
+def words_of(text: Value) -> list[str]:
+    """Return the single doubts of a cell of the column `doubt`."""
+    return str(text).split(", ") if text else []
+
+
 def _of_row(
     doubt: Value, error: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat], mixed: Sequence[Doubt]
 ) -> Iterator[Doubt]:
-    if doubt in aggregate.DOUBTS:
-        yield Doubt(kind=DoubtKind(str(doubt)))
-    elif (number(error) or 0.0) >= WRONG_RESULT:
+    own = [word for word in words_of(doubt) if word in aggregate.DOUBTS]
+    yield from (Doubt(kind=DoubtKind(word)) for word in own)
+    if not own and (number(error) or 0.0) >= WRONG_RESULT:
         yield Doubt(kind=DoubtKind.INEXACT)
     if not runs_ok:
         return  # without a number there is nothing to doubt

@@ -118,8 +118,8 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
             doubt = aggregate.INEXACT
         is_forbidden = doubts.forbid_claim(doubted, numbers, match.new, match.base)
         in_doubt = doubt in aggregate.DOUBTS or is_forbidden
-        if is_forbidden and table.baseline:
-            doubt = doubts.kinds(doubted, match.new, match.base)
+        if is_forbidden and table.baseline and runs[match.new]:
+            doubt = doubts.joined(doubt, doubts.kinds(doubted, match.new, match.base))
         return Pair(match=match, speed=speed, memory=memory, loss=difference, doubt=doubt, in_doubt=in_doubt)
 
     measured = frozenset(row for row, values in enumerate(runs) if values)
@@ -179,6 +179,8 @@ def _columns(table: ResultsTable, pairs: Sequence[Pair]) -> dict[str, list[Value
             _fill(columns, pair.base, _of_base(pair))
         if pair.match.rank == ranks[pair.new]:
             _fill(columns, pair.new, _of_new(pair))
+            if table.baseline:
+                columns[DOUBT][pair.new] = doubts.joined(columns[DOUBT][pair.new], pair.doubt)
         if columns[DOUBT][pair.new] is None:
             _fill(columns, pair.new, {LOSS: pair.loss, DOUBT: pair.doubt})
     if all(pair.match.axis == FRAMEWORK or not (pair.speed or pair.memory) for pair in pairs):
@@ -187,10 +189,10 @@ def _columns(table: ResultsTable, pairs: Sequence[Pair]) -> dict[str, list[Value
 
 
 def _every_doubt(table: ResultsTable, found: Sequence[Value]) -> list[Value]:
-    """Return the doubts of all rows. A row without one about its comparison, such as a reference, has those about its speed."""
+    """Return the doubts of all rows: those about its comparison, which `found` has, and those about its own speed."""
     doubted, numbers = doubts.doubts(table), Numbers(table.experiments)
     return [
-        doubt or (doubts.kinds(doubted, row) if doubts.forbid_claim(doubted, numbers, row) else None)
+        doubts.joined(doubt, doubts.kinds(doubted, row) if doubts.forbid_claim(doubted, numbers, row) else None)
         for row, doubt in enumerate(found)
     ]
 
