@@ -34,6 +34,14 @@ def test_the_fastest_of_all_numbers_of_gpus_is_named() -> None:
     assert said(SMALL, LARGE) == ["llama-1b: the fastest experiment that ended ok is baseline on 2 GPUs, 180 tokens/s"]
 
 
+def test_a_speed_of_some_of_the_runs_says_so() -> None:
+    """Of an experiment whose second run failed, it looked as if it had ended ok."""
+    half = replace(LARGE, runs=speeds(180.0), kinds=["stalled"])
+    assert said(SMALL, half) == [
+        "llama-1b: the fastest experiment that ended ok is baseline on 2 GPUs, 180 tokens/s in 1 of 2 runs"
+    ]
+
+
 def test_the_cheapest_is_another_one_if_gpus_scale_badly() -> None:
     assert said(SMALL, LARGE, price=PRICE) == [
         "llama-1b: the fastest experiment that ended ok is baseline on 2 GPUs, 180 tokens/s; the cheapest is baseline on 1 GPU, "

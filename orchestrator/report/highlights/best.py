@@ -143,7 +143,7 @@ def _chosen(known: Known, group: _Group) -> tuple[str, list[int]] | None:
         return None
     value = intervals.mean_of_logs(speeds[fastest[0]]).mean
     unit = (metric(group.speed).unit or "").partition(",")[0]
-    shown = f"{show(group.speed, value)} {unit}".strip() + (" in one run" if len(speeds[fastest[0]]) == 1 else "")
+    shown = f"{show(group.speed, value)} {unit}".strip() + _in_runs(known, fastest[0], len(speeds[fastest[0]]))
     name = _names(known, group, speeds, fastest)
     is_same = bool(cheapest) and cheapest[0] == fastest[0]
     price = f", {_cost(known, cheapest[0], costs)}" if is_same else ""
@@ -161,6 +161,14 @@ def _chosen(known: Known, group: _Group) -> tuple[str, list[int]] | None:
     if not cheapest:
         return text, fastest[:1]
     return f"{text}; the cheapest is {_cheapest(known, group, cheapest)}", [fastest[0], cheapest[0]]
+
+
+def _in_runs(known: Known, row: int, measured: int) -> str:
+    """Return of how many runs a speed is, in words, if it is of one run or not of all runs that ended."""
+    every = known.numbers("runs", row) or 0
+    if every > measured:
+        return f" in {measured} of {every:.0f} runs"
+    return " in one run" if measured == 1 else ""
 
 
 def _is_without_rival(group: _Group) -> bool:
