@@ -67,7 +67,8 @@ class TorchProfiler(_Profiler):
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
         """Compress the traces, and return the number of profiled steps."""
-        for trace in sorted((run_dir / FOLDER).glob("rank*.json")):
+        folder = run_dir / FOLDER
+        for trace in () if folder.is_symlink() else sorted(folder.glob("rank*.json")):
             _compress(trace)
         notes = _notes(run_dir, self.kind)
         written = [note for note in notes if "file" in note]
@@ -97,13 +98,17 @@ def _each(folder: RunFolder) -> Iterator[Any]:
 
 
 def _compress(trace: Path) -> None:
-    """Replace a trace by its compressed file, which is about a tenth of its size. If the disk is full, the trace stays."""
+    """Replace a trace by its compressed file, which is about a tenth of its size. If the disk is full, the trace stays.
+
+    A link or a pipe that the run's command put in its place stays, too.
+    """
     packed = trace.with_name(trace.name + ".gz")
     part = packed.with_name(packed.name + ".part")
     try:
-        with trace.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as target:
+        part.unlink(missing_ok=True)
+        with reading.opened(trace) as source, gzip.open(part, "xb", compresslevel=6) as target:
             shutil.copyfileobj(source, target, 1 << 20)
         os.replace(part, packed)
         trace.unlink()
-    except OSError:
+    except (OSError, reading.Unreadable):
         part.unlink(missing_ok=True)

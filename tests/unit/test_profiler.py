@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,25 @@ def test_a_trace_is_compressed_after_the_run(tmp_path: Path) -> None:
         assert json.load(file) == {"traceEvents": []}
     (said,) = TorchProfiler().warnings(tmp_path)
     assert said.sentence == "the steady state includes profiled steps: torch_profiler, steps 13 to 15"
+
+
+@pytest.mark.timeout(20)
+def test_a_link_or_a_pipe_in_the_place_of_a_trace_stays(tmp_path: Path) -> None:
+    """A run whose command made the pipe never ended, since nobody wrote into it."""
+    folder, users = tmp_path / "profile", tmp_path / "mine"
+    folder.mkdir()
+    users.mkdir()
+    (users / "rank0.json").write_text("mine")
+    os.mkfifo(folder / "rank0.json")
+    (folder / "rank1.json").symlink_to("/dev/zero")
+    (folder / "rank2.json").write_text("{}")
+    (folder / "rank2.json.gz.part").symlink_to(users / "rank0.json")
+    TorchProfiler().measurements(tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == ["rank0.json", "rank1.json", "rank2.json.gz"]
+    folder.rename(tmp_path / "aside")
+    folder.symlink_to(users)
+    TorchProfiler().measurements(tmp_path)
+    assert [path.name for path in users.iterdir()] == ["rank0.json"] and (users / "rank0.json").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
