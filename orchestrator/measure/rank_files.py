@@ -99,6 +99,16 @@ class _Compiling:
 
 
 @dataclass(frozen=True, slots=True)
+class _Profile:
+    """The profiled steps and the file that has them, or the reason why there is no file."""
+
+    first_step: _Whole = None
+    last_step: _Whole = None
+    file: str | None = None
+    why_not: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _RankFile:
     """The content of `worker-rank<R>.json` (`workers/instrument/recorder.py`) that is read here. It may have more fields."""
 
@@ -129,6 +139,7 @@ class _RankFile:
     undivided: str | None = None
     waits_unknown: str | None = None
     compiling: _Compiling | None = None
+    profile: dict[str, _Profile | None] | None = None
 
 
 def worker_files(run_dir: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class _Profiler(Monitor):
 
     def warnings(self, run_dir: Path) -> Sequence[Caveat]:
         notes = _notes(run_dir, self.kind)
-        steps = {f"{note['first_step']} to {note['last_step']}" for note in notes if "file" in note}
+        steps = {f"{first} to {last}" for first, last in _written(notes)}
         profiled = [Caveat(kind=CaveatKind.PROFILED, detail=f"{self.name}, steps {text}") for text in sorted(steps)]
         return profiled + [Caveat(detail=f"{self.name}: {why}") for why in _lost(notes)]
 
@@ -71,8 +72,7 @@ class TorchProfiler(_Profiler):
         for trace in () if folder.is_symlink() else sorted(folder.glob("rank*.json")):
             _compress(trace)
         notes = _notes(run_dir, self.kind)
-        written = [note for note in notes if "file" in note]
-        steps = written[0]["last_step"] - written[0]["first_step"] + 1 if written else None
+        steps = next((last - first + 1 for first, last in _written(notes)), None)
         missing = None if steps else Caveat(detail=f"torch_profiler: {_lost(notes)[0]}")
         return [Measurement(name="profiled_steps", value=steps, source="torch_profiler", missing=missing)]
 
@@ -85,7 +85,14 @@ def _notes(run_dir: Path, kind: str) -> list[Mapping[str, Any]]:
 
 def _lost(notes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return why traces are missing, each reason once."""
-    return list(dict.fromkeys(str(note["why_not"]) for note in notes if "why_not" in note)) if notes else [_NO_NOTES]
+    reasons = list(dict.fromkeys(str(note["why_not"]) for note in notes if note.get("why_not")))
+    return reasons or ([] if _written(notes) else [_NO_NOTES])
+
+
+def _written(notes: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """Return the first and the last profiled step of each rank that wrote a file."""
+    steps = [(note.get("first_step"), note.get("last_step")) for note in notes if note.get("file")]
+    return [(first, last) for first, last in steps if type(first) is type(last) is int and first <= last]
 
 
 def _each(folder: RunFolder) -> Iterator[Any]:
@@ -111,4 +118,5 @@ def _compress(trace: Path) -> None:
         os.replace(part, packed)
         trace.unlink()
     except (OSError, reading.Unreadable):
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)

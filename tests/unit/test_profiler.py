@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator import monitors
+from orchestrator.measure.rank_files import why_wrong
 from orchestrator.monitors.torch_profiler import MemorySnapshot, TorchProfiler
 from orchestrator.records import Command
 
@@ -131,6 +132,10 @@ def test_a_link_or_a_pipe_in_the_place_of_a_trace_stays(tmp_path: Path) -> None:
     (folder / "rank2.json.gz.part").symlink_to(users / "rank0.json")
     TorchProfiler().measurements(tmp_path)
     assert sorted(path.name for path in folder.iterdir()) == ["rank0.json", "rank1.json", "rank2.json.gz"]
+    (folder / "rank4.json").write_text("{}")
+    (folder / "rank4.json.gz.part").mkdir()
+    TorchProfiler().measurements(tmp_path)
+    assert (folder / "rank4.json").exists()
     folder.rename(tmp_path / "aside")
     folder.symlink_to(users)
     TorchProfiler().measurements(tmp_path)
@@ -144,7 +149,16 @@ def test_a_link_or_a_pipe_in_the_place_of_a_trace_stays(tmp_path: Path) -> None:
             {"why_not": "the training has 4 steps, and a profile needs 6"},
             "the training has 4 steps, and a profile needs 6",
         ),
-        (None, "no training that ended under the instrument, which starts the profiler"),
+        *(
+            (odd, "no training that ended under the instrument, which starts the profiler")
+            for odd in (
+                None,
+                {},
+                {"file": "rank0.json"},
+                {"file": "rank0.json", "first_step": "13", "last_step": 15},
+                {"file": "rank0.json", "first_step": 16, "last_step": 15},
+            )
+        ),
     ],
 )
 def test_a_missing_trace_has_its_reason(tmp_path: Path, note: dict[str, Any] | None, why: str) -> None:
@@ -152,6 +166,15 @@ def test_a_missing_trace_has_its_reason(tmp_path: Path, note: dict[str, Any] | N
     (number,) = TorchProfiler().measurements(tmp_path)
     assert (number.value, number.why_missing) == (None, f"torch_profiler: {why}")
     assert [caveat.sentence for caveat in TorchProfiler().warnings(tmp_path)] == [f"torch_profiler: {why}"]
+
+
+@pytest.mark.parametrize("last", ["15", 15.5, 1e30, -1])
+def test_steps_of_a_wrong_type_are_a_wrong_value_of_the_ranks_file(tmp_path: Path, last: object) -> None:
+    written(tmp_path, 0, {"first_step": 13, "last_step": last, "file": "rank0.json"})
+    assert str(why_wrong(tmp_path)).startswith("worker-rank0.json has a wrong value: ")
+    written(tmp_path, 0, {"first_step": 13, "last_step": 15, "file": "rank0.json"})
+    written(tmp_path, 1, None)
+    assert why_wrong(tmp_path) is None
 
 
 def written(run_dir: Path, rank: int, note: dict[str, Any] | None) -> None:
