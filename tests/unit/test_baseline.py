@@ -162,6 +162,17 @@ def test_the_doubt_about_a_comparison_stays_beside_those_about_the_speed() -> No
     assert [doubt.kind.value for doubt in doubts(asked)[1]] == ["less exact", "busy host"]
 
 
+def test_a_loss_is_compared_beside_doubts_about_the_speed() -> None:
+    busy = Caveat(kind=CaveatKind.BUSY_HOST, detail="a process's threads waited for a core in 54% of the time")
+    made = [
+        Made(runs=speeds(speed, train_loss=loss), arguments={"attn_implementation": word}, warnings=(busy,))
+        for word, speed, loss in (("no", 100.0, 2.0), ("yes", 120.0, 3.0))
+    ]
+    asked = with_baseline(made_table(*made), ["attn_implementation=no"]).experiments
+    assert column(asked, "loss_difference")[1] == pytest.approx(0.5)
+    assert column(asked, "doubt")[1] == "other loss, busy host"
+
+
 def test_runs_of_different_models_are_in_doubt() -> None:
     table = made_table(
         Made(runs=[{"tokens_per_s": 100.0}, {"tokens_per_s": 104.0}]), Made(framework="new", runs=speeds(120.0, 121.0))

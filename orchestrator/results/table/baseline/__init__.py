@@ -179,10 +179,10 @@ def _columns(table: ResultsTable, pairs: Sequence[Pair]) -> dict[str, list[Value
             _fill(columns, pair.base, _of_base(pair))
         if pair.match.rank == ranks[pair.new]:
             _fill(columns, pair.new, _of_new(pair))
-            if table.baseline:
-                columns[DOUBT][pair.new] = doubts.joined(columns[DOUBT][pair.new], pair.doubt)
         if columns[DOUBT][pair.new] is None:
             _fill(columns, pair.new, {LOSS: pair.loss, DOUBT: pair.doubt})
+        elif table.baseline and pair.match.rank == ranks[pair.new]:
+            columns[DOUBT][pair.new] = doubts.joined(columns[DOUBT][pair.new], pair.doubt)
     if all(pair.match.axis == FRAMEWORK or not (pair.speed or pair.memory) for pair in pairs):
         del columns[COMPARED_WITH]
     return columns
