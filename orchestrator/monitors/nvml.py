@@ -15,11 +15,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import LaunchError
+from orchestrator.files import reading, writing
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.records import Caveat, Gpu, Measurement
 
@@ -67,8 +68,18 @@ def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
 
     with sampling(argv, run_dir / SAMPLES, has_read=has_read) as sampler:
         yield
-        if sampler is not None:
+        if sampler is not None and sampler.poll() is None:
             time.sleep(max(_LAST_READINGS_S, 1.5 * period()))  # for some readings after the run freed its memory
+        elif sampler is not None:
+            _note_early_end(run_dir / SAMPLES)
+
+
+def _note_early_end(samples: Path) -> None:
+    """Add a closing line without content if the sampler has written its own: a signal ended it before the run ended."""
+    with suppress(OSError, ValueError):
+        last = reading.read_tail(samples, limit=reading.CLAIM_BYTES).splitlines()[-1:]
+        if last and last[0].startswith("# {"):
+            writing.append(samples, "# {}\n")
 
 
 def period() -> float:

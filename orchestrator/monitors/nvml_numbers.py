@@ -63,7 +63,7 @@ def warnings(run_dir: Path) -> list[Caveat]:
     devices = timeline.devices.values()
     notes = [f"GPU {device.uuid} was lost during the run: {device.lost}" for device in devices if device.lost]
     if devices and not timeline.cost:
-        notes.append(f"{SAMPLES} has no closing line: the sampler died, so nothing was measured after its last reading")
+        notes.append(f"{SAMPLES}: the sampler ended before the run, so nothing was measured after its last reading")
     if not _why_no_peak(timeline):
         notes += [f"{SAMPLES}: {pause}, so the peak may be higher" for pause, _ in _pauses(timeline)]
     slowed = _slowed(devices, window) if window else {}
@@ -139,7 +139,7 @@ def _why_no_peak(timeline: Timeline) -> str | None:
     if timeline.problem:
         return timeline.problem
     if not timeline.cost:
-        return "the sampler died, so the memory after its last reading is unknown"
+        return "the sampler ended before the run, so the memory after its last reading is unknown"
     if unread := [device.uuid for device in timeline.devices.values() if device.peak() is None]:
         return f"the memory of GPU {unread[0]} was never read"
     return next(

@@ -450,15 +450,20 @@ def test_memory_that_fails_from_some_moment_gives_no_peak(install: Install, tmp_
     assert len(lines(tmp_path / SAMPLES, 0, "failed")) <= 5
 
 
-def test_a_killed_sampler_leaves_what_it_saw(install: Install, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_sampler_that_a_signal_ends_leaves_what_it_saw(
+    number: signal.Signals, install: Install, tmp_path: Path
+) -> None:
+    """By TERM, such as from a program that tidies up, it writes its closing line: its peak was taken for that of the run."""
     folder = install("memory = lambda device: 2**30 + len(CALLS)")
     with Nvml().watch(tmp_path, GPUS):
         time.sleep(0.5)
-        os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+        os.kill(int((folder / "pid").read_text()), number)
+        time.sleep(0.5)
     (baseline,) = (n for n in Nvml().measurements(tmp_path) if n.name == "device_baseline_bytes")
     assert baseline.value > GIB  # type: ignore[operator]
-    assert "the sampler died" in peak_of(tmp_path).why_missing
-    assert "has no closing line" in Nvml().warnings(tmp_path)[0].detail
+    assert "the sampler ended before the run" in peak_of(tmp_path).why_missing
+    assert "the sampler ended before the run" in Nvml().warnings(tmp_path)[0].detail
 
 
 def test_it_keeps_to_the_last_core_where_there_are_enough() -> None:

@@ -172,11 +172,11 @@ def test_a_lost_gpu_is_said(tmp_path: Path) -> None:
 
 def test_a_killed_sampler_is_said(tmp_path: Path) -> None:
     (caveat,) = Nvml().warnings(trained(sampled(tmp_path, *gpu(0), cost=None)))
-    assert caveat.detail.startswith(f"{SAMPLES} has no closing line")
+    assert caveat.detail.startswith(f"{SAMPLES}: the sampler ended before the run")
     assert {"device_residue_bytes", "monitor_cpu_s", "nvml_period_s"}.isdisjoint(values(tmp_path))
     assert {"device_residue_bytes", "device_peak_used_bytes"}.isdisjoint(Nvml().devices(tmp_path)[0])
     assert found(tmp_path)["device_peak_used_bytes"].why_missing == (
-        f"{SAMPLES}: the sampler died, so the memory after its last reading is unknown"
+        f"{SAMPLES}: the sampler ended before the run, so the memory after its last reading is unknown"
     )
 
 
