@@ -121,10 +121,15 @@ def _longest_pause(summary: LogSummary, noted: Mapping[str, Any]) -> tuple[str, 
         return "", 0.0
     ended = datetime.fromtimestamp(noted["ended_at"]) + _other_zone(summary, noted)
     pauses = {
-        name: max((after - before).total_seconds() for before, after in pairwise([*times, ended]))
+        name: max(_seconds_between(before, after) for before, after in pairwise([*times, ended]))
         for name, times in _timed(summary).items()
     }
     return max(pauses.items(), key=itemgetter(1))
+
+
+def _seconds_between(before: datetime, after: datetime) -> float:
+    """Return the seconds between two local times. The hour that a change to or from daylight-saving time skips does not count."""
+    return min((after - before).total_seconds(), after.timestamp() - before.timestamp())
 
 
 def _timed(summary: LogSummary) -> Mapping[str, Sequence[datetime]]:

@@ -1,6 +1,7 @@
 """The monitors' pure halves against the reference's cases; where ours differs on purpose, it says so here."""
 
 import json
+import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -180,3 +181,26 @@ def test_samples_that_a_run_without_gpus_wrote_itself_do_not_count(tmp_path: Pat
     own = SAMPLES if name == "nvidia_smi" else gpu_timeline.SAMPLES
     assert not (tmp_path / own).exists() and len([*tmp_path.glob(f"{own}.*")]) == 1
     assert all(number.value is None for number in monitor.measurements(tmp_path))
+
+
+@pytest.mark.parametrize("change", [datetime(2026, 3, 29, 2), datetime(2026, 10, 25, 3)], ids=["spring", "autumn"])
+def test_a_change_of_daylight_saving_time_is_no_pause(tmp_path, monkeypatch, change):
+    """A run of 20 s over the change of the clocks. `nvidia-smi` prints local times."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    try:
+        began = (change - timedelta(seconds=10)).replace(fold=0).timestamp()
+        lines = ["timestamp, name, index, memory.used [MiB]"]
+        for second in range(20):
+            moment = datetime.fromtimestamp(began + second)
+            lines.append(
+                f"{moment:%Y/%m/%d %H:%M:%S}.500, NVIDIA H100 80GB HBM3, 0, {1000 if second == 0 else 50_000} MiB"
+            )
+        (tmp_path / SAMPLES).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        noted = {"gpus": 1, "began_at": began, "ended_at": began + 20, "exit_code": None}
+        (tmp_path / COST).write_text(json.dumps(noted), encoding="utf-8")
+        memory = NvidiaSmi().measurements(tmp_path)[0]
+        assert (memory.value, NvidiaSmi().warnings(tmp_path)) == (49_000, [])
+    finally:
+        monkeypatch.undo()
+        time.tzset()
