@@ -24,6 +24,7 @@ from typing import Any
 from orchestrator.errors import PreparationError
 from orchestrator.files import reading, writing
 from orchestrator.files.cache import cache_folder
+from orchestrator.files.mounts import mounted_in
 from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact, redact_file
@@ -116,6 +117,9 @@ def _discard(folder: Path, damaged: str) -> None:
     """Remove a damaged folder from the user's cache. Raise PreparationError if it is elsewhere or cannot be removed."""
     if folder.parent != cache_folder() / "data":
         raise PreparationError(f"{damaged}; remove {folder}, and the same command prepares it anew")
+    if mounted := mounted_in(folder):
+        why = f"a file system is mounted at {mounted[0]}; unmount it, and repeat the command"
+        raise PreparationError(f"{damaged}, and {folder} is kept, because {why}")
     aside = folder.with_name(f".{folder.name}.damaged-{os.getpid()}")
     try:
         folder.rename(aside)

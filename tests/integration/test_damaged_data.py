@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -121,3 +122,21 @@ def test_data_that_changes_after_the_plan_is_refused_and_not_kept(tmp_path: Path
     rows.write_text(planned)
     assert prepare_data([one]) == ()
     assert len((folder(one) / "train.json").read_text().splitlines()) == 2
+
+
+def test_a_file_system_that_is_mounted_in_damaged_data_is_not_emptied(one: Experiment, tmp_path: Path) -> None:
+    user, point = tmp_path / "user", folder(one) / "mine"
+    user.mkdir()
+    point.mkdir()
+    (user / "precious").touch()
+    cut(folder(one) / "tokens.npz")
+    if subprocess.run(["mount", "--bind", user, point], check=False, capture_output=True).returncode:
+        pytest.skip("nobody may mount a file system here")
+    try:
+        (failed,) = prepare_data([one])
+        assert failed.endswith(
+            f"is kept, because a file system is mounted at {point}; unmount it, and repeat the command"
+        )
+        assert (user / "precious").exists() and (folder(one) / "tokens.npz").exists()
+    finally:
+        subprocess.run(["umount", "-l", str(point)], check=True)
