@@ -18,6 +18,8 @@ from orchestrator.files import reading
 from orchestrator.files.redaction import is_secret_name, kind_of_secret, redact, secret_words
 from orchestrator.records import Experiment, dump, load
 
+# A scenario may ask for a million runs, and a slow first run is made once more.
+_MOST_REPEATS = 1_000_001
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 # Fields that are not part of an experiment's id: limits, tags, places and others.
 _MAY_CHANGE = (
@@ -30,7 +32,10 @@ _PLACES = ("folder", "files")
 
 def read(path: Path) -> Experiment:
     """Return the experiment of the file. Raise OSError, or ValueError if the content is not an experiment."""
-    return load(Experiment, reading.read_bytes(path, limit=reading.RECORD_BYTES))
+    experiment = load(Experiment, reading.read_bytes(path, limit=reading.RECORD_BYTES))
+    if experiment.most_repeats > _MOST_REPEATS:  # a page or a status has an entry for each
+        raise ValueError(f"repeats: {experiment.most_repeats:,}; at most {_MOST_REPEATS:,} are allowed")
+    return experiment
 
 
 def text_of(experiment: Experiment) -> str:

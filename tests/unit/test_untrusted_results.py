@@ -285,6 +285,15 @@ def test_a_record_that_cannot_be_this_runs_is_named_and_left_out(changes: dict[s
     assert "left out" in warning
 
 
+def test_an_experiment_with_more_repeats_than_a_scenario_may_ask_for_is_named_and_left_out(root: Path) -> None:
+    """`tunebench status` made an entry for each of a billion."""
+    path = root / "experiments" / BAD.id / "experiment.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "repeats": 10**9}))
+    (said,) = [one for one in load([root]).warnings if "experiment.json" in one]
+    assert said.endswith("cannot be read as an experiment: repeats: 1,000,000,000; at most 1,000,001 are allowed")
+    assert [one.experiment.id for one in Store(root).contents().experiments] == [GOOD.id]
+
+
 @pytest.mark.parametrize("text", ["1e400", "-1e400", "NaN", "Infinity", "1" + "0" * 400, "1e200", "1e-200"])
 def test_a_number_that_none_can_reckon_with_is_missing_and_said(text: str, root: Path) -> None:
     path = record_of(root)
