@@ -248,10 +248,11 @@ def _with_optional_values(words: list[str]) -> list[str]:
 
     found: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=True):
-        is_kinds = {*following.split(",")} <= {*KINDS, "all"}
-        # A word may look like a kind of failure, but be neither a kind nor a file. Such a word is refused later with a suggestion.
-        is_misspelt = re.fullmatch(r"[a-z]+_[a-z_,]+", following) and not os.path.exists(following)
-        has_value = is_kinds or is_misspelt
+        kinds = {kind.strip() for kind in following.split(",")}
+        known = kinds & {*KINDS, "all"}
+        # A word may look like kinds of failures, but be neither kinds nor a file. Such a word is refused later with a suggestion.
+        is_misspelt = (known or re.fullmatch(r"[a-z]+_[a-z_,]+", following)) and not os.path.exists(following)
+        has_value = kinds == known or is_misspelt
         found.append(f"{word}=all" if word == "--retry-failed" and not has_value else word)
     return found
 
@@ -271,7 +272,7 @@ def _usage_error(error: Exception) -> int:
         mistake: Any = error
         if type(error).__name__ != "NoArgsIsHelpError":
             path = mistake.ctx.command_path if mistake.ctx else " ".join([NAME, *_subcommand(sys.argv[1:])])
-            return _mistake(mistake_in_words(mistake, path))
+            return _mistake(mistake_in_words(mistake, path, sys.argv[1:]))
         mistake.show()
         return int(mistake.exit_code)
     sys.excepthook = _without_secrets

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from orchestrator.errors import OrchestratorError, suggestion
+from orchestrator.errors import OrchestratorError, SelectionError, suggestion
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Run a benchmark": ("init", "plan", "run", "tune", "status", "cancel"),
@@ -168,8 +170,11 @@ def _write(groups: Mapping[str, Iterable[tuple[str, str]]], formatter: Any) -> N
                 formatter.write_dl(rows)
 
 
-def mistake_in_words(error: Any, command: str) -> str:
-    """Return a sentence for a mistake that typer found, in the form of all errors. `command` is the command without its options."""
+def mistake_in_words(error: Any, command: str, words: Sequence[str]) -> str:
+    """Return a sentence for a mistake that typer found, in the form of all errors.
+
+    `command` is the command without its options, and `words` are the words of the command line.
+    """
     kind, text, where = type(error).__name__, str(error.format_message()), f"see `{command} --help`"
     if kind == "NoSuchOption":
         options = [name for one in error.ctx.command.params for name in one.opts] if error.ctx else []
@@ -185,8 +190,21 @@ def mistake_in_words(error: Any, command: str) -> str:
     if kind == "BadParameter" and error.param:
         return f"{_name(error.param)} {_invalid(error)}"
     if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", text, re.DOTALL):
-        return f"{extra[1]!r} is one argument too many; leave it out, or {where}"
+        return _unknown_kind(words) or f"{extra[1]!r} is one argument too many; leave it out, or {where}"
     return f"{text[:1].lower()}{text[1:].rstrip('.')}; {where}"
+
+
+def _unknown_kind(words: Sequence[str]) -> str | None:
+    """Return the mistake in a word after `--retry-failed`, which was read as an argument, but is neither kinds nor a file."""
+    from orchestrator.campaign.way import retry_of  # only a mistake needs it
+
+    for option, word in pairwise(words):
+        if option == "--retry-failed" and word[:1] != "-" and not os.path.exists(word):
+            try:
+                retry_of(word)
+            except SelectionError as error:
+                return str(error)
+    return None
 
 
 def _name(param: Any) -> str:

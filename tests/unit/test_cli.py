@@ -328,6 +328,28 @@ def test_a_kind_of_failure_that_there_is_not_is_no_scenario_file(call: Call, fil
     assert code == 2 and "'oom_cuad' is not a kind of failure; did you mean 'oom_cuda'?" in err
 
 
+@pytest.mark.parametrize("kinds", ["typo", "typo,oom_host", "oom_host, typo", "Typo 2", "oom_cuda,typo,"])
+@pytest.mark.parametrize("words", ["run FILE --retry-failed KINDS", "run --retry-failed KINDS FILE --dry-run"])
+def test_a_word_that_is_one_too_many_after_retry_failed_is_meant_as_its_kinds(
+    call: Call, file: Path, kinds: str, words: str
+) -> None:
+    """The error is that of `--retry-failed=typo`."""
+    given = [{"FILE": str(file), "KINDS": kinds}.get(word, word) for word in words.split()]
+    code, _, err = call(*given)
+    assert code == 2 and "is not a kind of failure" in err and "Allowed: " in err and "too many" not in err
+    assert f"--retry-failed {kinds}" in err and "typo" in err.lower()
+
+
+def test_a_file_after_retry_failed_is_not_its_kinds(call: Call, file: Path) -> None:
+    other = file.with_name("other.yaml")
+    other.touch()
+    err = call("run", "--retry-failed", file, other)[2]
+    assert f"'{other}' is one argument too many" in err
+    assert "too many" in call("run", file, other, "--retry-failed", "--dry-run")[2]
+    assert "runs" in call("run", "--dry-run", "--retry-failed", file, "--results", file.with_name("r"))[1]
+    assert cli._with_optional_values(["--retry-failed", "oom_host, nccl"]) == ["--retry-failed", "oom_host, nccl"]
+
+
 def test_the_home_folder_may_follow_an_equals_sign(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A shell leaves `~` as it is in `--results=~/x`."""
     monkeypatch.setenv("HOME", str(tmp_path))
