@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.errors import SelectionError, suggestion
+from orchestrator.errors import SelectionError, similar, suggestion
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.redaction import MASK, redact
 from orchestrator.plan.cells import ENVIRONMENT, FRAMEWORK, GPUS, MODEL, NODES, PER_NODE
@@ -19,14 +19,13 @@ from orchestrator.plan.config.suite import canonical_frameworks
 from orchestrator.plan.data import local_model
 from orchestrator.records import Experiment, Text
 from orchestrator.records.experiment import ids_named
+from orchestrator.records.labels import labels, listed
 from orchestrator.trainers.argument_values import names
 
 # Keys of a scenario that `--set KEY=VALUE` can change; `arguments` and `env` can only be set part by part.
 SETTABLE = sorted(
     Scenario.model_fields.keys() - {"arguments", "custom", "env", "exclude", "include", "matrix", "name", "slow", "zip"}
 )
-
-MOST_IDS = 8  # an error shows at most this number of ids
 
 # Keys of a scenario whose parts can also be set one by one.
 NESTED = ("measure", "repeats", "target")
@@ -255,14 +254,19 @@ def _matching(option: str, words: Iterable[tuple[str, str]], values: Mapping[str
     return found
 
 
-def _cell(word: str, ids: Collection[str]) -> str:
-    matches = ids_named(word, ids)
-    if not matches:
-        raise SelectionError(f"--cell {word}: no experiment's id contains it{suggestion(word, ids)}")
-    if len(matches) > 1:
-        shown = ", ".join(matches[:MOST_IDS]) + (", …" if len(matches) > MOST_IDS else "")
+def _cell(word: str, experiments: Mapping[str, Experiment]) -> str:
+    matches = ids_named(word, experiments)
+    if len(matches) == 1:
+        return matches[0]
+    values = labels([experiments[id] for id in matches or experiments])
+    shown = listed(matches or [*experiments], values)
+    if matches:
         raise SelectionError(f"--cell {word}: the ids of {len(matches)} experiments contain it; name one of: {shown}")
-    return matches[0]
+    near = similar(word, [id.rpartition("-")[0] for id in experiments])  # the digits after it resemble nothing
+    meant = ids_named(near, experiments) if near else []
+    hint = f"; did you mean {meant[0]!r}?" if len(meant) == 1 else "."
+    allowed = f"{hint} Allowed: {shown}" if experiments else "; there is no experiment"
+    raise SelectionError(f"--cell {word}: no experiment's id contains it{allowed}")
 
 
 def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import MASK, is_secret_name, redactor
 from orchestrator.records.experiment import Experiment, as_items
+
+_MOST_LISTED = 10
 
 
 def distinguishing(experiments: Iterable[Experiment], *, but: Collection[str] = ()) -> dict[str, set[str]]:
@@ -41,6 +43,12 @@ def labels(experiments: Sequence[Experiment]) -> dict[str, str]:
     """Return id → text: the arguments that distinguish an experiment from those with the same readable part of the id."""
     names, redact = distinguishing(experiments), redactor()
     return {one.id: one_line(redact(assignments(one, names[one.scenario]))) for one in experiments}
+
+
+def listed(ids: Sequence[str], values: Mapping[str, str]) -> str:
+    """Return the first ids, each with the values that distinguish its experiment."""
+    shown = [f"{name} ({values[name]})" if values.get(name) else name for name in ids[:_MOST_LISTED]]
+    return ", ".join([*shown, *(["…"] if len(ids) > _MOST_LISTED else [])])
 
 
 def names(experiments: Sequence[Experiment]) -> dict[str, str]:

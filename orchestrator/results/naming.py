@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 
@@ -11,10 +11,10 @@ from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
 from orchestrator.records import Experiment
 from orchestrator.records.experiment import ids_named
-from orchestrator.records.labels import labels
+from orchestrator.records.labels import labels, listed
 from orchestrator.results.store import Store
 
-_MOST_IDS, _MOST_BENCHMARKS = 10, 3
+_MOST_BENCHMARKS = 3
 
 
 class NothingNamed(ResultsError):
@@ -40,7 +40,7 @@ def find(store: Store, word: str) -> str:
         values |= {name: _few(found) for name, found in tests.items()}
     if len(matches) == 1:
         return matches[0]
-    shown = _listed(matches or ids, values)
+    shown = listed(matches or ids, values)
     if matches:
         what = "ids" if by_id else "values"
         raise ResultsError(
@@ -49,12 +49,6 @@ def find(store: Store, word: str) -> str:
     raise NothingNamed(
         f"{store.root}: there is no experiment {word!r}{'. Allowed: ' if shown else '; the folder has none'}{shown}"
     )
-
-
-def _listed(ids: Sequence[str], values: Mapping[str, str]) -> str:
-    """Return the first ids, each with the values that distinguish its experiment."""
-    shown = [f"{name} ({values[name]})" if values.get(name) else name for name in ids[:_MOST_IDS]]
-    return ", ".join([*shown, *(["…"] if len(ids) > _MOST_IDS else [])])
 
 
 def _readable(store: Store, ids: Iterable[str]) -> Iterable[Experiment]:

@@ -27,7 +27,7 @@ from orchestrator.compare.bisect.runs import MOST_UNSTEADY, Runs
 from orchestrator.compare.bisect.search import RUNS
 from orchestrator.compare.bisect.versions import versions
 from orchestrator.compare.rules import parse
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, SelectionError
 from orchestrator.executors import FakeExecutor
 from orchestrator.machine import process
 from orchestrator.plan.config import load_suite
@@ -542,6 +542,14 @@ def test_the_command_prints_the_step_and_writes_its_page(tmp_path: Path) -> None
     assert noted == {(commit[:12], commit) for commit in made}, "each record names the commit of its probe"
     again = tunebench(folder, "bisect", "scenarios.yaml", "--good", "HEAD~1", "--bad", "main", "--scenario", "own")
     assert again.code == 0 and "0 probes, 10 runs, 0.0 GPU-hours" in again.out and " r1 ok" not in again.err
+
+
+def test_experiments_that_are_chosen_together_are_listed_with_their_values(tmp_path: Path) -> None:
+    file = tmp_path / "scenarios.yaml"
+    (tmp_path / "train.py").write_text(TRAIN)
+    file.write_text(SCENARIOS.replace("device: cpu", "device: cpu\n  matrix: {kind: [a, b]}", 1))
+    with pytest.raises(SelectionError, match=r"2 are chosen; .*: own-\S+ \(kind=a\), own-\S+ \(kind=b\)$"):
+        chosen(load_suite(file), parse_selection(scenarios=["own"]), say=print)
 
 
 def test_mistakes_are_sentences(tmp_path: Path, call: Call) -> None:

@@ -140,6 +140,31 @@ def test_cells_are_chosen_by_framework_model_and_id(tmp_path: Path) -> None:
     assert joined.items() <= every.items(), "ids stay"
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("a-none", "--cell a-none: the ids of 3 experiments contain it; name one of: {all}"),
+        ("kind=x", "--cell kind=x: no experiment's id contains it. Allowed: {all}"),
+        ("a-none.none.gpus1-000000000000", "no experiment's id contains it. Allowed: {all}"),
+        ("a-none.none.gpu2", "no experiment's id contains it; did you mean '{last}'? Allowed: {all}"),
+    ],
+)
+def test_ids_that_differ_only_in_their_digest_are_listed_with_their_values(
+    word: str, said: str, tmp_path: Path
+) -> None:
+    """An error of `--cell` says for which values each id stands, as `show` does."""
+    custom = {"command": ["echo", "{kind}", "{api_key}"], "metrics": {"x": {"key": "x"}}}
+    matrix = {"kind": ["x", "y"], "api_key": ["private"]}
+    cells = {"name": "a", "trainer": "custom", "device": "cpu", "matrix": matrix, "custom": custom}
+    more = {"num_gpus": 2, "kind": "x", "api_key": "other"}
+    document = {"scenarios": [{**cells, "include": [more]}]}
+    plan = expand(suite(tmp_path, document), parse_selection(), EIGHT_GPUS)
+    first, second, last = (one.id for one in plan.experiments)
+    with pytest.raises(SelectionError) as caught:
+        expand(suite(tmp_path, document), parse_selection(cells=[word]), EIGHT_GPUS)
+    assert said.format(all=f"{first} (kind=x), {second} (kind=y), {last}", last=last) in str(caught.value)
+
+
 def test_what_was_not_chosen_is_known(tmp_path: Path) -> None:
     choice = parse_selection(scenarios=["a"], frameworks=["none"])
     plan = expand(suite(tmp_path, CELLS), choice, EIGHT_GPUS)

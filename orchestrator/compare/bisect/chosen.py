@@ -18,8 +18,7 @@ from orchestrator.plan.identity.experiment_id import Digester
 from orchestrator.plan.placement import interpreter
 from orchestrator.plan.selection import Selection
 from orchestrator.records import EnvironmentRequest, Experiment
-
-_MOST_IDS = 10
+from orchestrator.records.labels import labels, listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +77,7 @@ def chosen(suite: Suite, selection: Selection, *, say: Callable[[str], None], fo
         suite = replace(suite, document=replace(suite.document, file=folder / suite.document.file.name))
     experiments = expand(suite, selection, machine).experiments
     if len(experiments) != 1:
-        shown = ", ".join(one.id for one in experiments[:_MOST_IDS]) + (", …" if len(experiments) > _MOST_IDS else "")
+        shown = listed([one.id for one in experiments], labels(experiments))
         raise SelectionError(
             f"{suite.document.file}: a bisection runs one experiment, and {len(experiments)} are chosen; choose one with "
             f"--scenario or --cell: {shown}"
