@@ -8,16 +8,39 @@ from typing import Any
 
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import MASK, is_secret_name, redactor
-from orchestrator.records.experiment import Experiment, as_items
+from orchestrator.records.experiment import Experiment, Text, as_items
 
 _MOST_LISTED = 10
 
 
-def distinguishing(experiments: Iterable[Experiment], *, but: Collection[str] = ()) -> dict[str, set[str]]:
-    """Return, for each scenario, the arguments that differ between experiments with equal model, environment, framework and counts.
+def differing(experiments: Iterable[Experiment]) -> dict[str, set[str]]:
+    """Return, for each scenario, the arguments that differ between its experiments. A missing argument counts as a value.
 
-    The arguments in `but` are left out.
+    Values that framework configurations set are left out, because the names of the configurations tell them.
     """
+    scenarios: dict[str, dict[str | None, list[Experiment]]] = {}
+    for experiment in experiments:
+        framework = experiment.framework.name if experiment.framework else None
+        scenarios.setdefault(experiment.scenario, {}).setdefault(framework, []).append(experiment)
+    return {
+        scenario: {
+            name
+            for name in {name for some in frameworks.values() for one in some for name in one.arguments}
+            if len({value for some in frameworks.values() for value in _given(name, some)}) > 1
+        }
+        for scenario, frameworks in scenarios.items()
+    }
+
+
+def _given(name: str, experiments: Sequence[Experiment]) -> set[Text | None]:
+    """Return an argument's values in experiments of one framework, or none if all have the value that its configuration sets."""
+    values = {one.arguments.get(name) for one in experiments}
+    own = experiments[0].framework.arguments if experiments[0].framework else {}
+    return set() if name in own and values == {own[name]} else values
+
+
+def distinguishing(experiments: Iterable[Experiment]) -> dict[str, set[str]]:
+    """Return, for each scenario, the arguments that differ between experiments with equal model, software, framework and counts."""
     firsts: dict[tuple[Any, ...], Experiment] = {}
     axes: dict[str, set[str]] = {}
     for experiment in experiments:
@@ -26,7 +49,7 @@ def distinguishing(experiments: Iterable[Experiment], *, but: Collection[str] = 
         others = environment, experiment.num_gpus, experiment.num_nodes
         first = firsts.setdefault((experiment.scenario, experiment.model, framework, *others), experiment)
         names = {name for name, _ in experiment.arguments.items() ^ first.arguments.items()}
-        axes.setdefault(experiment.scenario, set()).update(names.difference(but))
+        axes.setdefault(experiment.scenario, set()).update(names)
     return axes
 
 

@@ -367,6 +367,48 @@ def test_a_kind_of_failure_is_one_beside_a_folder_of_its_name(monkeypatch: pytes
     assert cli._with_optional_values(["--retry-failed", "my_runs"]) == ["--retry-failed=all", "my_runs"]
 
 
+CROSSED = {"num_gpus": [1, 2], "matrix": {"effective_batch_size": [4]}}
+NO_OTHER = {"framework_config": "gradient-checkpointing", "num_gpus": 2}
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        (CROSSED, [""] * 4),
+        ({**CROSSED, "include": [{**NO_OTHER, "optim": "sgd"}]}, [*["optim=adamw_torch"] * 3, "optim=sgd"]),
+        (
+            {
+                **CROSSED,
+                "exclude": [{"framework_config": "baseline", "num_gpus": 2}],
+                "include": [
+                    {"num_gpus": 1, "optim": "sgd"},
+                    {**NO_OTHER, "neftune_noise_alpha": 5},
+                    {"framework_config": "liger", "num_gpus": 4, "optim": "adafactor"},
+                ],
+            },
+            [*["optim=sgd"] * 2, "optim=adamw_torch neftune_noise_alpha=5", "optim=adafactor"],
+        ),
+        ({"zip": [{"num_gpus": [1, 2], "optim": ["sgd", "adafactor"]}]}, ["optim=sgd", "optim=adafactor"] * 2),
+        (
+            {"zip": [{"per_device_train_batch_size": [8, 4], "gradient_accumulation_steps": [1, 2]}]},
+            [f"gradient_accumulation_steps={n} per_device_train_batch_size={8 // n}" for n in (1, 2)] * 2,
+        ),
+    ],
+)
+def test_a_plan_shows_every_argument_that_differs(
+    call: Call, file: Path, keys: dict[str, Any], shown: list[str]
+) -> None:
+    """Also if it differs only together with the framework or the counts. What a framework itself sets is not shown."""
+    arguments = {"model_name_or_path": "config:tiny-llama"}
+    frameworks = ["baseline", "gradient-checkpointing"]
+    scenario = {"name": "cross", "framework_config": frameworks, "arguments": arguments, **keys}
+    file.write_text(yaml.safe_dump({"scenarios": [scenario]}))
+    code, out, err = call("plan", file, "--assume", "8xH100")
+    assert code == 0, err
+    rows = [line for line in out.splitlines() if re.match("baseline|gradient|liger", line)]
+    assert [" ".join(word for word in row.split() if "=" in word) for row in rows] == shown
+
+
 def test_a_plan_writes_nothing(call: Call, file: Path, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     for words in ((), ("--json",), ("--commands",)):

@@ -16,7 +16,7 @@ from orchestrator.files.redaction import Redactor, redactor
 from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, MODEL
 from orchestrator.plan.expand import Plan, has_id
 from orchestrator.records import Experiment
-from orchestrator.records.labels import assignments, distinguishing
+from orchestrator.records.labels import assignments, differing
 
 if TYPE_CHECKING:  # most plans need no forecast
     from orchestrator.plan.forecast.outlook import Outlook
@@ -29,7 +29,6 @@ HEADINGS = (
 NAMES = ("scenario", "environment", "framework", "model", "arguments", "trainer")
 FLEXIBLE = frozenset({*NAMES, "memory", "state"})
 TO_THE_RIGHT = ("nodes", "GPUs", "batch", "times", "GPU-hours")
-IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
 # Columns whose values often have equal beginnings, such as config:llama-1b or max_seq_len=2048. They are cut in the middle, and
 # keep one part of their beginning for each ENDS parts of their end.
 ENDS_DIFFER, ENDS = frozenset({"model", "arguments"}), 2
@@ -46,7 +45,7 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     read, each row has two lines: its names, then its other values.
     """
     shown = plan.experiments[:ROWS_SHOWN]
-    axes = distinguishing(shown, but=IN_COLUMNS)
+    axes = _shown_arguments(shown)
     redact = redactor()
     added = outlook.cells(shown) if outlook else [{}] * len(shown)
     pairs = zip(shown, added, strict=True)
@@ -77,6 +76,20 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
         f"{name} {rows[0][name]}" for name in HEADINGS if name in constant and rows[0][name] not in ("", "-")
     )
     return Group(*([Line(f"Same for all: {same}\n")] if same else []), Segments(segments))
+
+
+def _shown_arguments(experiments: Sequence[Experiment]) -> dict[str, set[str]]:
+    """Return, for each scenario, the arguments that differ and are not told by other columns.
+
+    The column `batch` tells the factors of the batch, unless experiments with the same batch and GPUs have different factors.
+    """
+    axes = differing(experiments)
+    for scenario, names in axes.items():
+        own = [one for one in experiments if one.scenario == scenario]
+        factors = {(one.num_gpus, one.global_batch, *map(one.arguments.get, (BATCH, ACCUMULATION))) for one in own}
+        are_told = len(factors) == len({(gpus, batch) for gpus, batch, *_ in factors})
+        names -= {EFFECTIVE, MODEL, *((BATCH, ACCUMULATION) if are_told else ())}
+    return axes
 
 
 def _fitted(needs: Mapping[str, int], flexible: Collection[str], width: int) -> dict[str, int]:
