@@ -28,6 +28,7 @@ _UNFIT: Final = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
 )
 _HALF: Final = re.compile("[\\ud800-\\udfff]")
+_NUMBER: Final = re.compile(r"\d[\d.,]*")
 _STYLE: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -68,6 +69,11 @@ def from_the_difference(text: str, other: str, *, longest: int) -> tuple[str, st
         return text, other
     start = alike - longest // 4
     return f"…{text[start:]}", f"…{other[start:]}"
+
+
+def without_numbers(text: str) -> str:
+    """Return the text with 0 for each number. Sentences about alike events then are equal."""
+    return _NUMBER.sub("0", text)
 
 
 def rounded(number: float, digits: int) -> str:

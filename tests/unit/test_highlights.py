@@ -12,7 +12,7 @@ from statistics import fmean, variance
 from typing import Any
 
 import pytest
-from factories.results import BASE, ended
+from factories.results import BASE, ended, failed
 from factories.samples import four_h200
 from factories.tables import Made, made_table, speeds
 from hypothesis import assume, given, settings
@@ -25,8 +25,10 @@ from orchestrator.measure.metrics import ONE_RUN_EFFECT
 from orchestrator.records import Caveat, CaveatKind, Device, RunRecord, caveat, dump
 from orchestrator.records import load as load_value
 from orchestrator.report.highlights import Highlight, HighlightKind, highlights
+from orchestrator.report.highlights.failures import ways
 from orchestrator.report.highlights.gains import MOST_FASTER
 from orchestrator.report.highlights.highlight import MOST_OTHERS
+from orchestrator.results.table import rows
 from orchestrator.results.table.baseline import with_baseline
 from orchestrator.results.table.doubts import Doubt, DoubtKind, doubts
 from orchestrator.results.table.load import ResultsTable, load
@@ -473,6 +475,26 @@ def test_failures_are_grouped_by_kind_with_their_causes() -> None:
         "1 experiment failed with nccl (b on llama-1b at 1 GPU): nccl, in a sentence",
     ]
     assert [one.experiments for one in found] == [(cells[0].id, cells[2].id), (cells[1].id,)]
+
+
+def test_an_experiment_that_failed_in_several_ways_is_in_the_sentence_of_each() -> None:
+    cells = [Made(framework="a", kinds=["nccl", "oom_cuda", "nccl"]), Made(framework="b", kinds=["nccl"])]
+    found = [one for one in highlights(made_table(*cells)) if one.kind is HighlightKind.FAILURE]
+    assert [one.text for one in found] == [
+        "2 experiments failed with nccl, 1 of them only in some runs "
+        "(a on llama-1b at 1 GPU; b on llama-1b at 1 GPU): nccl, in a sentence",
+        "1 experiment failed with oom_cuda, 1 of them only in some runs (a on llama-1b at 1 GPU): oom_cuda, in a sentence",
+    ]
+
+
+def test_causes_that_differ_only_in_their_numbers_are_one_cause() -> None:
+    causes = ["tried 20 MiB", "tried 3.5 MiB", "no value"]
+    records = [replace(failed(BASE, n), cause=cause) for n, cause in enumerate(causes, start=1)]
+    found = ways([rows.of_run(BASE, record).outcome for record in records])
+    assert [(way.runs, way.kind, way.cause) for way in found] == [
+        (2, "oom_cuda", "tried 3.5 MiB"),
+        (1, "oom_cuda", "no value"),
+    ]
 
 
 # --------------------------------------------------------------------------------------------------- bounds, names

@@ -336,3 +336,18 @@ def test_metrics_that_only_a_scenario_defines_are_shown_first() -> None:
         shown, _, hidden = terminal.text(found, width=80).partition("Columns that do not fit")
         assert "1,021" in shown and "1,183" in shown and "score" in shown and "size" in shown
         assert "throughput" in shown and "throughput" not in hidden
+
+
+def test_the_terminal_names_each_way_in_which_the_repeats_of_an_experiment_failed() -> None:
+    alike, apart = Made(framework="a", kinds=["nccl", "nccl"]), Made(framework="b", kinds=["data", "nccl", "nccl"])
+    shown = terminal.text(made_table(alike, replace(apart, runs=[{"train_loss": 1.0}])), width=120)
+    assert shown.partition(f"\n{alike.id}")[2].splitlines() == [
+        " failed: nccl, 0 of 2 runs ok",
+        "  nccl, in a sentence",
+        "",
+        f"{apart.id} failed in 2 ways, 1 of 4 runs ok",
+        "  2× failed: nccl",
+        "    nccl, in a sentence",
+        "  1× failed: data",
+        "    data, in a sentence",
+    ]

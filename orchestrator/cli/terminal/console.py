@@ -7,7 +7,6 @@ are shown as visible characters. Only rich's own codes control the terminal.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.files.printable_text import printable
+from orchestrator.files.printable_text import printable, without_numbers
 from orchestrator.files.redaction import redact_values, secret_variables
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def tell_warnings(sentences: Iterable[str]) -> None:
     alike: dict[str, list[str]] = {}
     for sentence in sentences:
         _, colon, rest = sentence.partition(": ")
-        alike.setdefault(re.sub(r"\d[\d.,]*", "0", rest if colon else sentence), []).append(sentence)
+        alike.setdefault(without_numbers(rest if colon else sentence), []).append(sentence)
     for group in alike.values():
         shown = group if len(group) <= _MOST_ALIKE else group[:1]
         for sentence in shown:

@@ -23,6 +23,7 @@ from orchestrator.files.printable_text import printable
 from orchestrator.measure.metrics import METRICS
 from orchestrator.measure.metrics import show as shown_value
 from orchestrator.report.highlights import Highlight, HighlightKind
+from orchestrator.report.highlights.failures import Way, ways
 from orchestrator.report.tables.as_markdown import (
     distinguishing,
     heading,
@@ -103,7 +104,7 @@ def summary(
     if len(frame) > MAX_ROWS:
         parts.append(Text(f"… and {len(frame) - MAX_ROWS} more experiments in benchmarks.csv", style="dim"))
     parts += unshown([name for name in names if name not in fitting])
-    return Group(*parts, *_findings(highlights), *_failures(frame))
+    return Group(*parts, *_findings(highlights), *_failures(table))
 
 
 def text(table: ResultsTable, *, width: int, highlights: Sequence[Highlight] = ()) -> str:
@@ -257,19 +258,33 @@ _SIGNS = {
 }
 
 
-def _failures(frame: pd.DataFrame) -> Iterator[RenderableType]:
-    """Yield the lines of each experiment that is not ok: its id, the kind and count of failures, the cause, and the advice."""
-    wanted = ("id", "status", "failure_kind", "failure_cause", "failure_hint", "runs", "runs_ok")
-    columns = [cells(frame[name]) if name in frame else [None] * len(frame) for name in wanted]
-    failed = [row for row in zip(*columns, strict=True) if row[1] != "ok" and (row[2] or row[3])]
-    for identity, status, kind, cause, hint, runs, ok in failed[:MAX_FAILURES]:
+def _failures(table: ResultsTable) -> Iterator[RenderableType]:
+    """Yield the lines of each experiment that is not ok: its id, the kinds and counts of failures, the causes, and the advice."""
+    frame = table.experiments
+    rows = zip(table.failed, *(cells(frame[name]) for name in ("id", "runs", "runs_ok")), strict=True)
+    found = ((identity, runs, ok, ways(failed)) for failed, identity, runs, ok in rows)
+    shown = [row for row in found if any(way.kind or way.cause for way in row[3])]
+    for identity, runs, ok, ended in shown[:MAX_FAILURES]:
         often = f", {ok} of {runs} runs ok" if isinstance(runs, int) and runs > 1 else ""
-        why = f": {kind}" if kind and kind != status else ""
+        how = _how(ended[0]) if len(ended) == 1 else f"failed in {len(ended)} ways"
         yield Text("")
-        yield Text.assemble((printable(f"{identity}"), "bold"), " ", (printable(f"{status}{why}{often}"), "red"))
-        if cause:
-            yield Padding(Text(printable(str(cause))), (0, 0, 0, 2))
-        if hint:
-            yield Padding(Text(printable(f"→ {hint}"), style="cyan"), (0, 0, 0, 2))
-    if len(failed) > MAX_FAILURES:
-        yield Text(f"… and {len(failed) - MAX_FAILURES} more that are not ok", style="red")
+        yield Text.assemble((printable(f"{identity}"), "bold"), " ", (printable(f"{how}{often}"), "red"))
+        if len(ended) == 1:
+            yield from _cause(ended[0], indent=2)
+            continue
+        for way in ended:
+            yield Padding(Text(printable(f"{way.runs}× {_how(way)}"), style="red"), (0, 0, 0, 2))
+            yield from _cause(way, indent=4)
+    if len(shown) > MAX_FAILURES:
+        yield Text(f"… and {len(shown) - MAX_FAILURES} more that are not ok", style="red")
+
+
+def _how(way: Way) -> str:
+    return f"{way.status}: {way.kind}" if way.kind and way.kind != way.status else way.status
+
+
+def _cause(way: Way, *, indent: int) -> Iterator[RenderableType]:
+    if way.cause:
+        yield Padding(Text(printable(way.cause)), (0, 0, 0, indent))
+    if way.hint:
+        yield Padding(Text(printable(f"→ {way.hint}"), style="cyan"), (0, 0, 0, indent))

@@ -59,11 +59,11 @@ class ResultsTable:
     be read. With several folders, the column `results` has the folder of the row. `arguments` has the columns that are
     arguments of the trainer. `own_metrics` has the columns of metrics that only scenarios with `custom:` define.
     `framework_arguments` has the columns that each framework configuration sets. For each row of `experiments`, `caveats` has
-    the caveats of its repeats that ended ok, and `baselines` has the references of its scenario. `shortfalls` has its numbers
-    of done and of requested repeats if runs are due, else None. `baseline` has the references that `--baseline` names for all
-    experiments. `neighbour_cost` is the slowdown that `--parallel auto` measured, as a difference of logarithms. `raced` are
-    the ids of the experiments in races of `tunebench tune`. `of_round` maps those in races that are not over to their repeats
-    after the present round.
+    the caveats of its repeats that ended ok, and `baselines` has the references of its scenario. `failed` has the outcomes of its
+    other repeats. `shortfalls` has its numbers of done and of requested repeats if runs are due, else None. `baseline` has
+    the references that `--baseline` names for all experiments. `neighbour_cost` is the slowdown that `--parallel auto` measured,
+    as a difference of logarithms. `raced` are the ids of the experiments in races of `tunebench tune`. `of_round` maps those in
+    races that are not over to their repeats after the present round.
     """
 
     runs: pd.DataFrame
@@ -72,6 +72,7 @@ class ResultsTable:
     devices: pd.DataFrame
     warnings: tuple[str, ...] = ()
     caveats: tuple[tuple[Caveat, ...], ...] = ()
+    failed: tuple[tuple[Mapping[str, Value], ...], ...] = ()
     baseline: tuple[Reference, ...] = ()
     baselines: tuple[tuple[Reference, ...], ...] = ()
     shortfalls: tuple[tuple[int, int] | None, ...] = ()
@@ -131,6 +132,7 @@ def of_rows(
         devices=_parts((row, row.devices) for row in all_rows),
         warnings=(*warnings, *foreign_rows.formulas(all_rows)),
         caveats=tuple(tuple(c for row in _ok(_last_tries(group)) for c in row.warnings) for group in _groups(all_rows)),
+        failed=tuple(tuple(row.outcome for row in _not_ok(_last_tries(group))) for group in _groups(all_rows)),
         baselines=tuple(references.of_scenario(group[0].baseline, arguments) for group in _groups(all_rows)),
         shortfalls=tuple(group[0].shortfall for group in _groups(all_rows)),
         arguments=arguments,
@@ -260,7 +262,7 @@ def _experiment(group: Sequence[Row]) -> tuple[Cell, dict[str, Value]]:
     """Return an experiment with the means over its repeats that ended ok, and with the outcome of all its repeats."""
     repeats = _last_tries(group)
     ok = _ok(repeats)
-    failed = [row for row in repeats if row.outcome["status"] != Status.OK.value]
+    failed = _not_ok(repeats)
     decisive = (failed or ok)[-1].outcome
     outcome = {name: decisive[name] for name in _OUTCOME if name in decisive}
     outcome |= {"runs": sum("repeat" in row.outcome for row in repeats), "runs_ok": len(ok)}
@@ -275,6 +277,10 @@ def _ok(repeats: Iterable[Row]) -> list[Row]:
     """Return the repeats that ended ok, without a cold first run."""
     ok = (row for row in repeats if row.outcome["status"] == Status.OK.value)
     return [row for row in ok if all(caveat.kind is not CaveatKind.COLD_FIRST_RUN for caveat in row.warnings)]
+
+
+def _not_ok(repeats: Iterable[Row]) -> list[Row]:
+    return [row for row in repeats if row.outcome["status"] != Status.OK.value]
 
 
 def _words(measured: Mapping[str, Value]) -> dict[str, Value]:
