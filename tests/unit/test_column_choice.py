@@ -13,6 +13,7 @@ from orchestrator.results.table.column_choice import (
     choose,
     for_people,
     matches,
+    needed,
     varying,
 )
 
@@ -84,3 +85,9 @@ def test_people_read_what_it_was_then_how_it_ended_then_numbers() -> None:
         "train_loss",
         "effective_dtype",
     ]
+
+
+def test_as_few_columns_are_needed_as_show_one_value_of_each_row() -> None:
+    rows = [{"a", "b"}, {"b", "c"}, {"d"}, set()]
+    assert needed("abcde", rows) == ["a", "b", "d"]
+    assert needed("ab", []) == []

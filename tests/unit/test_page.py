@@ -294,6 +294,18 @@ def test_defaults_of_one_trainer_do_not_push_the_speeds_out_of_sight(
     assert {one["name"]: one["hidden"] for one in data["columns"]}["tf32"] == hidden
 
 
+def test_the_table_and_the_runs_show_the_speed_of_rows_without_tokens() -> None:
+    others = [Made(scenario="own", arguments={"a": a}, runs=[{"samples_per_s": float(a)}]) for a in "78"]
+    for made, expected in (
+        ([Made(runs=speeds(9.0)), *others], ["tok/s", "samples/s (steady)"]),
+        (others, ["samples/s (steady)"]),
+    ):
+        table = made_table(*made)
+        data = table_data.of(table, runs.read(table.runs), folders.Folders(roots={}), detail_bytes=0).data
+        assert [one["label"] for one in data["columns"] if not one["hidden"] and "/s" in one["label"]] == expected
+        assert [name for name in data["runColumns"] if "/s" in name] == expected
+
+
 def shades_of(table: ResultsTable) -> dict[str, list[float | None]]:
     data = table_data.of(table, {}, folders.Folders(roots={}), detail_bytes=0).data
     return {column["name"]: column["shades"] for column in data["columns"] if "shades" in column}

@@ -230,6 +230,22 @@ def test_work_on_cpus_without_tokens_has_its_own_speed_and_memory(gpu_memory: di
     assert "host mem" not in tables.benchmarks(found, form="markdown", drop=["host_*"])
 
 
+@pytest.mark.parametrize(
+    "name", ["samples_per_s", "step_time_s", "train_samples_per_second", "call_time_s", "train_runtime"]
+)
+@pytest.mark.parametrize("width", [60, 120])
+def test_a_row_without_tokens_shows_its_own_speed_next_to_rows_with_tokens(name: str, width: int) -> None:
+    """Such rows had only a dash, as if their speed was lost."""
+    usual = {"tokens_per_s": 1234.0, "step_time_s": 0.5, "train_runtime": 777.0, "mfu": 0.4, "train_loss": 2.0}
+    made = [Made(runs=[usual]), Made(scenario="own", trainer="custom", runs=[{name: 42.0, "score": 1.0}])]
+    shown = terminal.text(made_table(*made), width=width).partition("Columns that do not fit")[0]
+    markdown = tables.benchmarks(made_table(*made), form="markdown").partition("<details>")[0]
+    for text in (shown, markdown):
+        assert "1,234" in text and "42" in text, text
+    alone = tables.benchmarks(made_table(made[0]), form="markdown")
+    assert "train time" not in alone.partition("<details>")[0], "rows with tokens need no other speed"
+
+
 BUSY = Caveat(kind=CaveatKind.BUSY_HOST, detail="a process's threads waited for a core in 54% of the time")
 
 

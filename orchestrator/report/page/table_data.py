@@ -23,7 +23,7 @@ from orchestrator.report.page.runs import NUMBERS, Run
 from orchestrator.report.page.texts import one_line, rounded, shown
 from orchestrator.report.tables.columns import DOUBTFUL, Marks, marks
 from orchestrator.results.table.baseline import MEMORIES, pairs_of, shown_ranks
-from orchestrator.results.table.column_choice import choose, column, for_people, has_values, varying
+from orchestrator.results.table.column_choice import choose, column, for_people, has_values, needed, speeds, varying
 from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
@@ -213,6 +213,7 @@ def _visible(table: ResultsTable) -> set[str]:
         visible.discard("real_tokens_per_s")
     if "tokens_per_s" in frame:
         visible.discard("train_tokens_per_second")
+    visible.update(speeds(frame))
     return {name for name in visible if name in _ALWAYS or len(frame) == 1 or _varies(frame, name)}
 
 
@@ -252,11 +253,12 @@ def _interval(value: object, low: object, high: object) -> str:
 
 
 def _numbers_of_runs(runs: Mapping[Key, Sequence[Run]]) -> list[str]:
-    """Return the columns of the runs' numbers: the first speed and the first memory that any run has, and the times."""
-    measured = {name for some in runs.values() for run in some for name in run.numbers}
-    speeds, memories = ([name for name in names if name in measured][:1] for names in (SPEEDS, MEMORIES))
+    """Return the columns of the runs' numbers: a speed of each run, the first memory that any run has, and the times."""
+    numbers = [run.numbers for some in runs.values() for run in some]
+    measured = {name for of_run in numbers for name in of_run}
+    memories = [name for name in MEMORIES if name in measured][:1]
     times = [name for name in NUMBERS if name in measured and name not in (*SPEEDS, *MEMORIES)]
-    return [*speeds, *times[:-1], *memories, *times[-1:]]
+    return [*needed(SPEEDS, numbers), *times[:-1], *memories, *times[-1:]]
 
 
 def _details(

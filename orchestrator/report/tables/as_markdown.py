@@ -16,8 +16,8 @@ from orchestrator.measure.metrics import DASH, FACTS, METRICS, Show, metric, sho
 from orchestrator.records import Device
 from orchestrator.report.highlights import Highlight, HighlightKind
 from orchestrator.report.tables.columns import Marks, facts_and
-from orchestrator.results.table.baseline import STEP_TIME, WHOLE_SPEEDS
-from orchestrator.results.table.column_choice import Split, cells, for_people, has_values, matches
+from orchestrator.results.table.baseline import STEP_TIME
+from orchestrator.results.table.column_choice import WHOLE_SPEEDS, Split, cells, for_people, has_values, matches, speeds
 from orchestrator.results.table.rows import PREFIX, Value
 from orchestrator.trainers.external.operators import WORK
 
@@ -86,8 +86,9 @@ def heading(frame: pd.DataFrame) -> str:
 def _first(frame: pd.DataFrame, names: Sequence[str], *, kept: Sequence[str], always: Sequence[str]) -> list[str]:
     """Return at most MOST_COLUMNS columns of the first table, in reading order, and the columns that `always` names."""
     ended = ["status"] if "status" in frame and any(value != "ok" for value in cells(frame["status"])) else []
-    # If there is a steady speed, its reciprocal and speeds that include warm-up are left to the folded table.
-    others = (STEP_TIME, *WHOLE_SPEEDS) if "tokens_per_s" in names else ()
+    # If there is a steady speed, its reciprocal and speeds that include warm-up are left to the folded table, unless a row has only
+    # such a speed.
+    others = {STEP_TIME, *WHOLE_SPEEDS}.difference(speeds(frame)) if "tokens_per_s" in names else ()
     measured = [name for name in kept if name in METRICS and name not in others]
     measured.sort(key=lambda name: name in _LATER)
     wanted = [*distinguishing(frame, names), *ended, *measured]

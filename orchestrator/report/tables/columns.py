@@ -13,9 +13,10 @@ from orchestrator.measure.metrics import METRICS
 from orchestrator.report.highlights.gains import PADDING
 from orchestrator.report.highlights.highlight import known_of
 from orchestrator.report.highlights.scaling import doubtful_scalings
-from orchestrator.results.table.baseline import COMPARED_WITH, ENERGY, STEADY_SPEEDS, WHOLE_SPEEDS
+from orchestrator.results.table.baseline import COMPARED_WITH, ENERGY, STEADY_SPEEDS
 from orchestrator.results.table.column_choice import (
     DETAILS,
+    WHOLE_SPEEDS,
     Split,
     always_shown,
     choose,
@@ -23,6 +24,7 @@ from orchestrator.results.table.column_choice import (
     has_values,
     headline,
     matches,
+    speeds,
     varying,
 )
 from orchestrator.results.table.sources.costs import OF_TOKENS, TO_FINISH
@@ -78,11 +80,10 @@ def facts_and(metrics: Sequence[str], names: Iterable[str]) -> list[str]:
 def in_order(frame: pd.DataFrame, names: Iterable[str], *, own: Sequence[str] = ()) -> list[str]:
     """Return columns in the order of a table: facts, the first metrics, other metrics, the outcome.
 
-    Metrics that only the user's scenarios define (`own`) follow the speed.
+    Metrics that only the user's scenarios define (`own`) follow the speeds.
     """
     shown = for_people(names)
-    speed, *rest = headline(frame)
-    first = (*(PADDED if is_padded(frame) else ()), speed, *own, *rest)
+    first = (*(PADDED if is_padded(frame) else ()), *speeds(frame), *own, *headline(frame))
     facts = [name for name in shown if name not in METRICS and name not in OUTCOME and name not in own]
     measured = [name for name in dict.fromkeys(first) if name in shown and name not in facts]
     others = [name for name in shown if name in METRICS and name not in measured]

@@ -45,6 +45,7 @@ from orchestrator.results.table.column_choice import (
     headline,
     matches,
     only,
+    speeds,
     varying,
 )
 
@@ -63,7 +64,6 @@ _WIDEST = 28
 # The number of blanks between two columns.
 GAP = 3
 
-_SPEED = ("tokens_per_s",)
 _BELOW = (
     *("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors"),
     "environment_lock",
@@ -150,23 +150,22 @@ def _fitting(
 ) -> dict[str, int]:
     """Return the columns that fit next to each other, with their widths.
 
-    If the user keeps columns, the columns that distinguish rows and the kept columns come first. Then come one speed, the first
-    metrics that only scenarios define, the status if an experiment is not ok, columns that distinguish rows, the speed-up, and
-    other metrics.
+    If the user keeps columns, the columns that distinguish rows and the kept columns come first. Then come a speed of each row, the
+    first metrics that only scenarios define, and the status if an experiment is not ok. The columns that distinguish rows, the
+    speed-up and other metrics follow.
     """
-    speed = PADDED if is_padded(frame) else _SPEED
     kept = [name for name in names if matches(name, keep)]
     measured = [name for name in headline(frame) if name in names][:12]
     ended = ("status",) if any(value != "ok" for value in cells(frame["status"])) else ()
     first = (*distinguishing(frame, names), *kept) if kept else ()
     wanted = (
         *first,
-        *speed,
+        *speeds(frame, first=PADDED if is_padded(frame) else ()),
         *own,
         *ended,
         *distinguishing(frame, names),
         "speedup",
-        *_SPEED,
+        "tokens_per_s",
         *measured,
         "status",
         "id",

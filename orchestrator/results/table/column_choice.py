@@ -8,7 +8,7 @@ the drop list may contain patterns (`mem_*`). The keep list wins over the drop l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -39,8 +39,12 @@ DETAILS = tuple(metric.name for metric in _KNOWN if metric.where & Where.TABLES 
 
 HEADLINE = columns(Where.FIRST)
 
-# The speed of work without tokens. It is shown if no row has tokens per second. A command may have that of the whole run only.
-_OTHER_SPEED, _OF_WHOLE_RUN = "samples_per_s", "train_samples_per_second"
+# The speeds and times of a row, the preferred one first. Those of the whole run include warm-up and compilation.
+SPEEDS_OF_STEPS = ("tokens_per_s", "samples_per_s", "step_time_s")
+WHOLE_SPEEDS = (
+    *("train_tokens_per_second", "train_samples_per_second", "train_runtime"),
+    *("call_time_s", "round_time_s"),
+)
 
 # The memory of the training processes. It is shown if no row has memory of a GPU.
 _OTHER_MEMORY = "host_rss_bytes"
@@ -146,14 +150,31 @@ def cells(column: pd.Series[Any]) -> list[Value]:
     return [None if missing else value for value, missing in zip(column.tolist(), column.isna().tolist(), strict=True)]
 
 
+def speeds(frame: pd.DataFrame, *, first: Sequence[str] = ()) -> list[str]:
+    """Return the speeds and times that are needed to show one of each row that has one. `first` come before the usual ones."""
+    known = [name for name in (*first, *SPEEDS_OF_STEPS, *WHOLE_SPEEDS) if name in frame]
+    measured = zip(*(column(frame, name) for name in known), strict=True)
+    return needed(known, [{n for n, v in zip(known, row, strict=True) if v is not None} for row in measured])
+
+
+def needed(names: Iterable[str], rows: Sequence[Collection[str]]) -> list[str]:
+    """Return the first of the names that a row has, and each further name that a row without the names before it has."""
+    chosen: list[str] = []
+    for name in names:
+        if any(name in row for row in rows):
+            chosen.append(name)
+            rows = [row for row in rows if name not in row]
+    return chosen
+
+
 def headline(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return the metrics that people read first. If no row has the usual speed or memory, add a different metric for it."""
-    speed = [] if has_values(frame, "tokens_per_s") else [_OTHER_SPEED]
-    if not any(has_values(frame, name) for name in ("tokens_per_s", "train_tokens_per_second", _OTHER_SPEED)):
-        speed = [_OF_WHOLE_RUN]
+    """Return the metrics that people read first, the speeds of the rows at the beginning.
+
+    If no row has the usual memory, add a different metric for it.
+    """
     memory = [] if any(has_values(frame, name) for name in _GPU_MEMORY) else [_OTHER_MEMORY]
     at = HEADLINE.index(_GPU_MEMORY[0])
-    return (*speed, *HEADLINE[:at], *memory, *HEADLINE[at:])
+    return tuple(dict.fromkeys((*speeds(frame), *HEADLINE[:at], *memory, *HEADLINE[at:])))
 
 
 def always_shown(frame: pd.DataFrame, *, drop: Sequence[str]) -> tuple[str, ...]:

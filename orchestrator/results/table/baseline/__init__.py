@@ -15,7 +15,16 @@ from orchestrator.records import Caveat, CaveatKind, Status
 from orchestrator.results.table import aggregate, axes, doubts
 from orchestrator.results.table.axes import Match, references
 from orchestrator.results.table.baseline.other_work import other_padding, other_work
-from orchestrator.results.table.column_choice import Numbers, by_gpu_model, column, for_people, gpu_models, number
+from orchestrator.results.table.column_choice import (
+    SPEEDS_OF_STEPS,
+    WHOLE_SPEEDS,
+    Numbers,
+    by_gpu_model,
+    column,
+    for_people,
+    gpu_models,
+    number,
+)
 from orchestrator.results.table.doubts import ERROR
 from orchestrator.results.table.references import FRAMEWORK, Reference
 from orchestrator.results.table.rows import PREFIX, Value
@@ -27,8 +36,7 @@ if TYPE_CHECKING:
 # used only for a trainer that has no run with steps.
 TRAINERS_SPEED, STEP_TIME = "train_tokens_per_second", "step_time_s"
 RUN_TIME, CALL_TIME, ROUND_TIME = "train_runtime", "call_time_s", aggregate.ROUND
-STEADY_SPEEDS = ("real_tokens_per_s", "tokens_per_s", "samples_per_s", STEP_TIME)
-WHOLE_SPEEDS = (TRAINERS_SPEED, "train_samples_per_second", RUN_TIME, CALL_TIME, ROUND_TIME)
+STEADY_SPEEDS = ("real_tokens_per_s", *SPEEDS_OF_STEPS)
 TIMES = (STEP_TIME, RUN_TIME, CALL_TIME, ROUND_TIME)
 ENERGY = "energy_per_real_token_j"
 # Arguments that do not change what is learned: a different loss then shows a mistake. Other arguments may change the loss.
