@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import signal as signals
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.measure.failure_kinds import NO_METRICS, kind_of_text, known
@@ -44,6 +44,15 @@ _ENDING = (signals.SIGTERM, signals.SIGINT)
 _BROKEN_MEMORY = re.compile(r"malloc\(|free\(|double free|corrupt")
 _LAUNCHER = re.compile(r"accelerate[./]commands|torchrun|torch[./]distributed[./](run|elastic|launcher)")
 _CHILD_FAILED = re.compile(r"CalledProcessError|ChildFailedError|SignalException")
+# A launcher's report after the error of its child: the launcher's own traceback, torchrun's table.
+_LAUNCHERS_REPORT = re.compile(
+    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*"
+    r"[\w.]*(?:CalledProcessError|ChildFailedError|SignalException)\b.*(?:\n=+\n(?:.*\n)*=+)?\s*\Z",
+    re.MULTILINE,
+)
+# Lines that follow the error of a program that crashed: more of its message, or torch's words about its end.
+_AFTER_AN_ERROR = re.compile(r"\s|(?:\[rank\d+\]: ?)?\[?[WEI]\d{3,4} \d\d:|.*torch\.distributed\.elastic")
+_PROGRESS = re.compile(r"\d+/\d+ \[")
 _NO_ROOM = "the disk of the results was full when it ended"
 _LONGEST_CAUSE, _TAIL_LINES, _TAIL_CHARACTERS = 500, 30, 6000
 
@@ -79,16 +88,21 @@ def verdict(
     complete: bool,
     out_of_memory: bool = False,
     disk_full: bool = False,
+    error_at_limit: str | None = None,
 ) -> Verdict:
     """Return the verdict. `workers` are the ranks' files in the order of their times. `log` is the end of stderr, else of stdout.
 
     `complete` means that all metrics of a result exist. `out_of_memory` means that the kernel killed a process of this
     container during the run because memory ran out. `disk_full` means that the disk had no room left for the run's error.
+    `error_at_limit` is the `last_error` of the log at the time when the run reached a limit.
     """
     if outcome.cancelled:
         return Verdict(status=Status.CANCELLED, kind="cancelled", cause="the run was interrupted")
     if outcome.limit not in (None, Limit.MEASURED):
-        return _over_limit(outcome, outcome.limit)
+        over = _over_limit(outcome, outcome.limit)
+        if error_at_limit is None or outcome.exit_code == 0:
+            return over
+        return replace(over, cause=f"{over.cause}; its log ended with {error_at_limit}"[:_LONGEST_CAUSE])
     if outcome.exit_code == 0 or outcome.limit is Limit.MEASURED:
         if complete:
             return Verdict(status=Status.OK)
@@ -122,6 +136,25 @@ def _over_limit(outcome: ProcessOutcome, limit: Limit) -> Verdict:
     what = "it had made no first step" if limit is Limit.STARTUP else "it made no step any more"
     cause = f"{what}, and was ended after {show('wall_s', outcome.wall_s)} by {limit.value}"
     return Verdict(status=Status.STALLED, kind="stalled", cause=cause)
+
+
+def last_error(log: str) -> str | None:
+    """Return the error with which a log ends. Return None if the program has written something else after its last error.
+
+    A program may crash while its launcher still waits. A program that goes on after an error has handled it.
+    """
+    errors = [line for line in _error_lines(log) if not _CHILD_FAILED.search(line)]
+    if not errors:
+        return None
+    before, _, later = log.rpartition(errors[-1])
+    lines = _LAUNCHERS_REPORT.sub("", later).splitlines()
+    return errors[-1] if all(_is_of_a_crash(line, before) for line in lines if line) else None
+
+
+def _is_of_a_crash(line: str, before: str) -> bool:
+    """Return whether a line may follow the error of a program that crashed. Its progress bar is shown once more, as it was."""
+    progress = _PROGRESS.search(line)
+    return progress[0] in before if progress else _AFTER_AN_ERROR.match(line) is not None
 
 
 def child_end(log: str) -> ChildEnd | None:

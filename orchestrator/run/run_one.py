@@ -293,6 +293,7 @@ def _judged(
         complete=findings.complete,
         out_of_memory=trained.out_of_memory,
         disk_full=run_files.is_disk_full(folder),
+        error_at_limit=trained.error_at_limit,
     )
     if trained.cut_short and judged.kind == "timeout":
         shown = show("wall_s", trained.outcome.wall_s)

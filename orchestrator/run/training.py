@@ -14,7 +14,7 @@ from orchestrator.machine import cgroup, kernel_log, process, process_tree, stac
 from orchestrator.machine.cores import host_load
 from orchestrator.machine.process import warm
 from orchestrator.machine.stop_signals import StopSignals
-from orchestrator.measure.failures import named_pids
+from orchestrator.measure.failures import last_error, named_pids
 from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, RunFolder, Start
 from orchestrator.results import claims
 from orchestrator.run import reported_steps, run_files, watchdog
@@ -29,13 +29,15 @@ class Trained:
 
     `out_of_memory`: the kernel killed a process of the training because memory ran out. `core_wait_share`: the share of time
     for which a process waited for a core. It is None if the instrument measures this time. `cut_short`: the training could not use
-    its whole `timeout_s`, because its allocation on a cluster ended before.
+    its whole `timeout_s`, because its allocation on a cluster ended before. `error_at_limit`: the error with which its log ended
+    when it reached a limit.
     """
 
     outcome: ProcessOutcome
     out_of_memory: bool
     core_wait_share: float | None
     cut_short: bool = False
+    error_at_limit: str | None = None
 
 
 def train(
@@ -55,11 +57,16 @@ def train(
     note = partial(process_tree.note, folder, claim.marker, group)
     watch = _watch(experiment, folder, reported, note=note, core_wait=core_wait)
 
-    def save_stacks(limit: Limit) -> None:
+    logs_at_limit: list[str] = []
+
+    def at_limit(limit: Limit) -> None:
+        logs_at_limit.append(run_files.log_end(folder))
         if limit in (Limit.STARTUP, Limit.STALL):
             with suppress(OSError):  # even on a full disk, the tree must be ended
                 elsewhere = companions.stacks(watchers, folder.stderr, cancelled=lambda: stop.received is not None)
                 stacks.save(claim.marker, folder, elsewhere)
+            # A stack may be in the log now. But the training may also have crashed meanwhile.
+            logs_at_limit.append(run_files.log_end(folder))
 
     note()
     with kernel_log.open_kernel_log() as kernel:
@@ -70,7 +77,7 @@ def train(
                 **logs,
                 timeout_s=limit_s,
                 watch=watch,
-                before_ending=save_stacks,
+                before_ending=at_limit,
                 group=group,
                 stop=stop,
                 starter=_starter(experiment, claim),
@@ -85,7 +92,13 @@ def train(
             reported.finish(outcome)
         counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
         killed = counted or out_of_memory(kernel.read(), outcome, folder)
-        return Trained(outcome=outcome, out_of_memory=killed, core_wait_share=core_wait.share, cut_short=cut_short)
+        return Trained(
+            outcome=outcome,
+            out_of_memory=killed,
+            core_wait_share=core_wait.share,
+            cut_short=cut_short,
+            error_at_limit=next(filter(None, map(last_error, logs_at_limit)), None),
+        )
 
 
 def _starter(experiment: Experiment, claim: claims.Claim) -> warm.Starter | None:

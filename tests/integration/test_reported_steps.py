@@ -197,6 +197,16 @@ def test_a_program_that_prints_on_and_makes_no_step_has_stalled(tmp_path: Path, 
     assert (record.status, record.kind) == (Status.STALLED, "stalled")
 
 
+@pytest.mark.parametrize("goes_on", ["", "print('trying again', file=sys.stderr)"])
+def test_a_training_that_crashed_while_its_launcher_waits_is_quoted(tmp_path: Path, goes_on: str) -> None:
+    """What the launcher writes when it is ended comes later, and is not quoted."""
+    crash = "raise ValueError('my shape is wrong')"
+    code = f"import subprocess, sys, time\nsubprocess.run([sys.executable, '-c', {crash!r}])\n{goes_on}\ntime.sleep(60)"
+    _, record = carried_out(tmp_path, experiment(code, startup_timeout_s=3.0))
+    assert record.status is Status.STALLED
+    assert str(record.cause).endswith("its log ended with ValueError: my shape is wrong") is not bool(goes_on)
+
+
 def test_a_log_that_the_program_emptied_is_said(tmp_path: Path) -> None:
     code = """
 import json, os, time

@@ -10,7 +10,7 @@ from factories.cases import cases
 from factories.results import experiment
 
 from orchestrator.measure.failure_kinds import KINDS, hint, kind_of_text
-from orchestrator.measure.failures import log_tail, verdict
+from orchestrator.measure.failures import last_error, log_tail, verdict
 from orchestrator.records import Device, Limit, ProcessOutcome, Script, Status
 from orchestrator.report.tables.failures_page import page
 
@@ -344,3 +344,45 @@ def test_the_line_below_a_traceback_is_the_error_whatever_its_name(last: str, ra
     )
     told = judged(outcome(), log=log)
     assert (told.kind, told.cause) == ("unknown", last)
+
+
+BAR = "  3%|▎         | 1/30 [00:01<00:29, 1it/s]\n"
+CRASH = f"{BAR}Traceback (most recent call last):\n  File 'a.py', line 5, in <module>\nValueError: my shape is wrong\n"
+LAUNCHER = "Traceback (most recent call last):\n  File 'accelerate/commands/launch.py', line 999, in simple_launcher\n"
+CALLED = "subprocess.CalledProcessError: Command '['a.py']' returned non-zero exit status 1.\n"
+TABLE = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n===\na.py FAILED\n---\n  rank : 0\n===\n"
+ELASTIC = "E1128 10:11:12.123000 42 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1)\n"
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        *("", "\n\n", LAUNCHER + CALLED, LAUNCHER + TABLE, ELASTIC, ELASTIC + LAUNCHER + TABLE),
+        *(f"\r{BAR}", "\tsize mismatch for lm_head\n"),
+        "[rank0]:[W715 10:11:12.123 ProcessGroupNCCL.cpp:1250] Warning: destroy_process_group() was not called\n",
+    ],
+)
+def test_a_crash_before_a_limit_is_quoted_with_the_limit(later: str) -> None:
+    """The row only said `ended by startup_timeout_s`; the training had crashed, and its launcher still waited."""
+    found = last_error(f"step 1\n{CRASH}{later}")
+    assert found == "ValueError: my shape is wrong"
+    told = judged(outcome(1, limit=Limit.STARTUP), error_at_limit=found)
+    assert (told.status, told.kind) == (Status.STALLED, "stalled")
+    assert told.cause == (
+        "it had made no first step, and was ended after 5 s by startup_timeout_s; "
+        "its log ended with ValueError: my shape is wrong"
+    )
+    assert "my shape" not in str(judged(outcome(0, limit=Limit.WALL), error_at_limit=found).cause)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        *("", "loading the model\n", f"{CRASH}trying again\n", "ConnectionError: retried\nstep 1\n"),
+        *(f"{CRASH}{LAUNCHER}{CALLED}compiling without nvcc\n", f"{LAUNCHER}{CALLED}", f"{CRASH}Fatal Python error\n"),
+        f"{CRASH}{BAR.replace('1/30', '2/30')}",
+        f"{CRASH}Current thread 0x00007f (most recent call first):\n  File 'a.py', line 7\n",
+    ],
+)
+def test_an_error_after_which_the_program_goes_on_is_no_cause_of_a_stall(log: str) -> None:
+    assert last_error(log) is None
