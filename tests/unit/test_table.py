@@ -165,7 +165,10 @@ def test_a_run_is_everything_flat(tmp_path: Path) -> None:
 
 
 def test_two_folders_have_a_column_that_tells_them_apart(tmp_path: Path) -> None:
-    roots = [stored(tmp_path / name / "results", (BASE, [ended(BASE, 1, train_loss=1.0)])) for name in ("old", "new")]
+    roots = [
+        stored(tmp_path / name / "results", (BASE, [ended(BASE, 1, train_loss=loss)]))
+        for name, loss in (("old", 1.0), ("new", 2.0))
+    ]
     table = load(roots)
     assert table.experiments["results"].tolist() == ["old/results", "new/results"]
     assert table.runs["results"].tolist() == ["old/results", "new/results"]
