@@ -3,40 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import MASK, is_secret_name, redactor
-from orchestrator.records.experiment import Experiment, Text, as_items
+from orchestrator.records.experiment import Experiment, as_items
 
 _MOST_LISTED = 10
 
 
-def differing(experiments: Iterable[Experiment]) -> dict[str, set[str]]:
+class Cell(NamedTuple):
+    """The arguments of an experiment, with its scenario, its framework configuration, and the arguments that the latter sets."""
+
+    scenario: Hashable
+    framework: Hashable
+    of_framework: Collection[str]
+    arguments: Mapping[str, Any]
+
+
+def differing(cells: Iterable[Cell]) -> dict[Any, set[str]]:
     """Return, for each scenario, the arguments that differ between its experiments. A missing argument counts as a value.
 
     Values that framework configurations set are left out, because the names of the configurations tell them.
     """
-    scenarios: dict[str, dict[str | None, list[Experiment]]] = {}
-    for experiment in experiments:
-        framework = experiment.framework.name if experiment.framework else None
-        scenarios.setdefault(experiment.scenario, {}).setdefault(framework, []).append(experiment)
+    scenarios: dict[Hashable, dict[Hashable, list[Cell]]] = {}
+    for cell in cells:
+        scenarios.setdefault(cell.scenario, {}).setdefault(cell.framework, []).append(cell)
     return {
         scenario: {
             name
-            for name in {name for some in frameworks.values() for one in some for name in one.arguments}
+            for name in {name for some in frameworks.values() for cell in some for name in cell.arguments}
             if len({value for some in frameworks.values() for value in _given(name, some)}) > 1
         }
         for scenario, frameworks in scenarios.items()
     }
 
 
-def _given(name: str, experiments: Sequence[Experiment]) -> set[Text | None]:
-    """Return an argument's values in experiments of one framework, or none if all have the value that its configuration sets."""
-    values = {one.arguments.get(name) for one in experiments}
-    own = experiments[0].framework.arguments if experiments[0].framework else {}
-    return set() if name in own and values == {own[name]} else values
+def _given(name: str, cells: Sequence[Cell]) -> set[Any]:
+    """Return an argument's values in cells of one framework configuration, or none if only the configuration gives it."""
+    values = {cell.arguments.get(name) for cell in cells}
+    return set() if name in cells[0].of_framework and len(values) == 1 else values
 
 
 def distinguishing(experiments: Iterable[Experiment]) -> dict[str, set[str]]:

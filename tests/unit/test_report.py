@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from factories.results import BASE, ended, failed, stored
-from factories.tables import Made, made_table
+from factories.tables import Made, made_table, speeds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -367,3 +367,38 @@ def test_the_terminal_names_each_way_in_which_the_repeats_of_an_experiment_faile
         "  1× failed: data",
         "    data, in a sentence",
     ]
+
+
+def test_an_argument_that_differs_only_together_with_other_columns_is_shown() -> None:
+    """Such as one that `include:` adds to the cells of one framework and count. What a framework itself sets is left out."""
+    sets = {"gradient_checkpointing": "True"}
+    cells = [
+        Made(
+            framework=framework,
+            sets=sets if framework == "checkpointing" else {},
+            num_gpus=count,
+            arguments={"optim": "sgd" if (framework, count) == ("checkpointing", 2) else "adamw", **more},
+            runs=speeds(1000, 1001),
+        )
+        for framework in ("none", "checkpointing")
+        for count, more in ((1, {"per_device_train_batch_size": "8"}), (2, {"per_device_train_batch_size": "4"}))
+    ]
+    for table, shown in ((made_table(*cells), True), (made_table(*cells[:3]), False)):
+        first = tables.benchmarks(table, form="markdown").partition("<details>")[0]
+        for text in (terminal.text(table, width=50).partition("Columns that")[0], first):
+            assert ("optim" in text and "sgd" in text) is shown
+            assert "checkpointing" in text and "gradient" not in text and "batch" not in text
+
+
+def test_the_columns_of_arguments_leave_room_for_numbers() -> None:
+    """Of several arguments that change together, one is shown; of many that do not, a few."""
+    names = [f"argument_{number}" for number in range(8)]
+    zipped = [Made(num_gpus=count, arguments=dict.fromkeys(names, str(count)), runs=speeds(1000)) for count in (1, 2)]
+    first = tables.benchmarks(made_table(*zipped), form="markdown").partition("<details>")[0]
+    assert first.count("argument_") == 1 and "argument_0" in first
+    free = [
+        Made(num_gpus=count, arguments={name: str(count >> at & 1) for at, name in enumerate(names)}, runs=speeds(1000))
+        for count in range(1, 256)
+    ]
+    first = tables.benchmarks(made_table(*free), form="markdown").partition("<details>")[0]
+    assert first.count("argument_") == 4 and "tok/s" in first

@@ -16,7 +16,7 @@ from orchestrator.files.redaction import Redactor, redactor
 from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, MODEL
 from orchestrator.plan.expand import Plan, has_id
 from orchestrator.records import Experiment
-from orchestrator.records.labels import assignments, differing
+from orchestrator.records.labels import Cell, assignments, differing
 
 if TYPE_CHECKING:  # most plans need no forecast
     from orchestrator.plan.forecast.outlook import Outlook
@@ -83,13 +83,19 @@ def _shown_arguments(experiments: Sequence[Experiment]) -> dict[str, set[str]]:
 
     The column `batch` tells the factors of the batch, unless experiments with the same batch and GPUs have different factors.
     """
-    axes = differing(experiments)
+    axes = differing(map(_cell, experiments))
     for scenario, names in axes.items():
         own = [one for one in experiments if one.scenario == scenario]
         factors = {(one.num_gpus, one.global_batch, *map(one.arguments.get, (BATCH, ACCUMULATION))) for one in own}
         are_told = len(factors) == len({(gpus, batch) for gpus, batch, *_ in factors})
         names -= {EFFECTIVE, MODEL, *((BATCH, ACCUMULATION) if are_told else ())}
     return axes
+
+
+def _cell(experiment: Experiment) -> Cell:
+    framework = experiment.framework
+    name, own = (framework.name, framework.arguments) if framework else (None, ())
+    return Cell(experiment.scenario, name, own, experiment.arguments)
 
 
 def _fitted(needs: Mapping[str, int], flexible: Collection[str], width: int) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import SelectionError
 from orchestrator.report.highlights import Highlight
 from orchestrator.report.tables import as_csv, as_json, as_markdown, as_parquet
-from orchestrator.report.tables.columns import for_markdown, marks
+from orchestrator.report.tables.columns import for_markdown, given, marks
 from orchestrator.results.table.baseline import DOUBT
 from orchestrator.results.table.column_choice import choose, column, has_values, matches, varying
 
@@ -47,7 +47,13 @@ def benchmarks(
     if form == "markdown":
         split, first = for_markdown(table.experiments, keep=requested, drop=unwanted)
         return as_markdown.text(
-            split, table.warnings, highlights=highlights, kept=first, always=requested, marks=marks(table)
+            split,
+            table.warnings,
+            highlights=highlights,
+            kept=first,
+            always=requested,
+            given=given(table),
+            marks=marks(table),
         )
     raise SelectionError(f"{form!r} is not a format of a report; choose {', '.join(FORMATS)}")
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # A longer list of warnings is folded, and so is a table with more columns.
 MOST_UNFOLDED, MOST_COLUMNS = 5, 8
+# So many columns that tell the experiments apart leave room for numbers.
+MOST_FACTS = 5
 _SPEEDUP = ("speedup", "speedup_low", "speedup_high")
 _DISTINGUISHING = (
     "results",
@@ -49,12 +51,14 @@ def text(
     highlights: Sequence[Highlight] = (),
     kept: Sequence[str] = (),
     always: Sequence[str] = (),
+    given: Sequence[str] = (),
     marks: Marks | None = None,
 ) -> str:
     """Return how many experiments there are, the findings, the shared values, the table, and the warnings.
 
     The table has the columns that distinguish the experiments, the first of the `kept` metrics, and the columns that `always`
-    names. If there are more, a folded table has all facts and all `kept` metrics. `marks` says which values are in doubt.
+    names. If there are more, a folded table has all facts and all `kept` metrics. `given` are the arguments of `columns.given`.
+    `marks` says which values are in doubt.
     """
     parts = [f"### {escaped(heading(split.shown))}"] if "status" in split.shown else []
     parts += [findings(highlights)] if highlights else []
@@ -63,7 +67,8 @@ def text(
         parts.append(f"Same for all: {escaped(same)}.")
     names = for_people(str(name) for name in split.shown.columns)
     chosen = facts_and((*kept, *always), names)
-    first = _first(split.shown, chosen, kept=kept, always=always)
+    facts = distinguishing(split.shown, chosen, given)
+    first = _first(split.shown, chosen, facts=facts, kept=kept, always=always)
     parts.append(grid(split.shown, first, marks=marks) if len(split.shown) else "No experiments.")
     if len(split.shown) and len(first) < len(without_ends(chosen)):
         parts.append(folded(f"All {len(without_ends(chosen))} columns", grid(split.shown, chosen, marks=marks)))
@@ -83,22 +88,30 @@ def heading(frame: pd.DataFrame) -> str:
     return f"{counted(len(frame), 'experiment')}: {counts}"
 
 
-def _first(frame: pd.DataFrame, names: Sequence[str], *, kept: Sequence[str], always: Sequence[str]) -> list[str]:
-    """Return at most MOST_COLUMNS columns of the first table, in reading order, and the columns that `always` names."""
+def _first(
+    frame: pd.DataFrame, names: Sequence[str], *, facts: Sequence[str], kept: Sequence[str], always: Sequence[str]
+) -> list[str]:
+    """Return at most MOST_COLUMNS columns of the first table, in reading order, and the columns that `always` names.
+
+    The `facts` come first.
+    """
     ended = ["status"] if "status" in frame and any(value != "ok" for value in cells(frame["status"])) else []
     # If there is a steady speed, its reciprocal and speeds that include warm-up are left to the folded table, unless a row has only
     # such a speed.
     others = {STEP_TIME, *WHOLE_SPEEDS}.difference(speeds(frame)) if "tokens_per_s" in names else ()
     measured = [name for name in kept if name in METRICS and name not in others]
     measured.sort(key=lambda name: name in _LATER)
-    wanted = [*distinguishing(frame, names), *ended, *measured]
+    wanted = [*facts, *ended, *measured]
     few = [name for name in without_ends(list(dict.fromkeys(wanted))) if name in names][:MOST_COLUMNS]
     few = few or without_ends(names)[:MOST_COLUMNS]
     return [name for name in without_ends(names) if name in few or matches(name, always)]
 
 
-def distinguishing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Return a few of these columns that make all rows different, if that is possible."""
+def distinguishing(frame: pd.DataFrame, names: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Return a few of these columns that make all rows different, if that is possible.
+
+    Further arguments in `given` follow, up to MOST_FACTS columns. One that follows from another of them is left out.
+    """
     facts = [name for name in names if name not in METRICS and name not in (*_ENDS_OF_RUNS, "id")]
     chosen: list[str] = []
     different = 1
@@ -107,7 +120,15 @@ def distinguishing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
         if count > different:
             chosen.append(name)
             different = count
+    for name in (name for name in given if name in facts and name not in chosen):
+        if len(chosen) < MOST_FACTS and not any(_follows(frame, name, other) for other in chosen if other in given):
+            chosen.append(name)
     return chosen
+
+
+def _follows(frame: pd.DataFrame, name: str, other: str) -> bool:
+    """Return whether the values of a column follow from those of another."""
+    return len(frame[[other, name]].astype(str).drop_duplicates()) == frame[other].astype(str).nunique()
 
 
 def without_ends(names: Sequence[str]) -> list[str]:

@@ -6,20 +6,25 @@ terminal leaves out further columns, which do not fit. `results.table.column_cho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.measure.metrics import METRICS
+from orchestrator.records.labels import Cell, differing
 from orchestrator.report.highlights.gains import PADDING
 from orchestrator.report.highlights.highlight import known_of
 from orchestrator.report.highlights.scaling import doubtful_scalings
+from orchestrator.results.table.axes import arguments_in, arguments_of
 from orchestrator.results.table.baseline import COMPARED_WITH, ENERGY, STEADY_SPEEDS
 from orchestrator.results.table.column_choice import (
+    BOOKKEEPING,
     DETAILS,
+    FILE_NAMES,
     WHOLE_SPEEDS,
     Split,
     always_shown,
     choose,
+    column,
     for_people,
     has_values,
     headline,
@@ -27,6 +32,8 @@ from orchestrator.results.table.column_choice import (
     speeds,
     varying,
 )
+from orchestrator.results.table.references import FRAMEWORK
+from orchestrator.results.table.rows import NO_FRAMEWORK
 from orchestrator.results.table.sources.costs import OF_TOKENS, TO_FINISH
 
 if TYPE_CHECKING:
@@ -57,6 +64,8 @@ DOUBTFUL = (
     ),
 )
 _SCALING = "scaling_efficiency"
+# The factors of the batch follow from the batch and the processes.
+_FACTORS = ("per_device_train_batch_size", "gradient_accumulation_steps")
 
 
 def for_markdown(
@@ -104,6 +113,23 @@ def short(frame: pd.DataFrame, *, keep: Sequence[str] = ()) -> list[str]:
     names = facts_and(wanted, map(str, split.shown.columns))
     shown = [name for name in names if name in keep or has_values(frame, name)]
     return [*in_order(frame, shown), _KEY]
+
+
+def given(table: ResultsTable) -> list[str]:
+    """Return the arguments that differ between experiments of a scenario, in reading order, without the factors of the batch.
+
+    An argument of `include:` may differ only together with the framework or the counts, so no other column tells its values. If it
+    is unknown what a framework configuration sets, it may set every argument.
+    """
+    frame, every = table.experiments, arguments_in(table)
+    of_frameworks: Mapping[str, Collection[str]] = {NO_FRAMEWORK: (), **table.framework_arguments}
+    places = (column(frame, name) for name in ("results", "scenario", FRAMEWORK))
+    cells = (
+        Cell((results, scenario), framework, of_frameworks.get(str(framework), every), dict(arguments))
+        for results, scenario, framework, arguments in zip(*places, arguments_of(table), strict=True)
+    )
+    found = {name for names in differing(cells).values() for name in names}
+    return for_people(found.difference(_FACTORS, FILE_NAMES, BOOKKEEPING))
 
 
 def marks(table: ResultsTable) -> Marks:

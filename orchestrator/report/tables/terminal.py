@@ -34,7 +34,7 @@ from orchestrator.report.tables.as_markdown import (
     without_ends,
     words,
 )
-from orchestrator.report.tables.columns import OUTCOME, PADDED, Marks, in_order, is_padded, marks
+from orchestrator.report.tables.columns import OUTCOME, PADDED, Marks, given, in_order, is_padded, marks
 from orchestrator.results.table.column_choice import (
     DEFAULT_DROP,
     DETAILS,
@@ -95,7 +95,8 @@ def summary(
     names = _names(frame, split, table.own_metrics)
     in_doubt = marks(table)
     texts = _texts(frame[:MAX_ROWS], in_doubt)
-    fitting = _fitting(frame, names, width, keep=keep, own=table.own_metrics[:MOST_OWN], texts=texts)
+    facts = distinguishing(frame, names, given(table))
+    fitting = _fitting(frame, names, width, facts=facts, keep=keep, own=table.own_metrics[:MOST_OWN], texts=texts)
     parts: list[RenderableType] = [Text(heading(frame), style="bold")]
     same = same_for_all(split, device=only(frame, "device"), marks=in_doubt)
     if same:
@@ -146,24 +147,31 @@ def _texts(frame: pd.DataFrame, in_doubt: Marks) -> Texts:
 
 
 def _fitting(
-    frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Sequence[str], own: Sequence[str], texts: Texts
+    frame: pd.DataFrame,
+    names: Sequence[str],
+    width: int,
+    *,
+    facts: Sequence[str],
+    keep: Sequence[str],
+    own: Sequence[str],
+    texts: Texts,
 ) -> dict[str, int]:
     """Return the columns that fit next to each other, with their widths.
 
-    If the user keeps columns, the columns that distinguish rows and the kept columns come first. Then come a speed of each row, the
-    first metrics that only scenarios define, and the status if an experiment is not ok. The columns that distinguish rows, the
-    speed-up and other metrics follow.
+    If the user keeps columns, the columns that distinguish rows (`facts`) and the kept columns come first. Then come a speed of
+    each row, the first metrics that only scenarios define, and the status if an experiment is not ok. The `facts`, the speed-up and
+    other metrics follow.
     """
     kept = [name for name in names if matches(name, keep)]
     measured = [name for name in headline(frame) if name in names][:12]
     ended = ("status",) if any(value != "ok" for value in cells(frame["status"])) else ()
-    first = (*distinguishing(frame, names), *kept) if kept else ()
+    first = (*facts, *kept) if kept else ()
     wanted = (
         *first,
         *speeds(frame, first=PADDED if is_padded(frame) else ()),
         *own,
         *ended,
-        *distinguishing(frame, names),
+        *facts,
         "speedup",
         "tokens_per_s",
         *measured,

@@ -176,7 +176,7 @@ def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[l
             f"file did not plan: {', '.join(shown)}; the runs stay in the folder"
         )
     for framework in (stored.experiment.framework for stored in wanted):
-        if framework is not None and framework.arguments:
+        if framework is not None:
             own = frozenset(map(rows.argument_column, framework.arguments))
             framework_arguments[framework.name] = framework_arguments.get(framework.name, frozenset()) | own
     read = [row for stored in wanted for row in _stored_rows(stored, warnings)]
