@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factories.results import ended, experiment, failed, stored
+from factories.results import BASE, ended, experiment, failed, stored
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -74,3 +74,24 @@ def test_campaigns_that_began_in_the_same_second_are_no_copies(tmp_path: Path) -
 def test_folders_without_runs_stay(tmp_path: Path) -> None:
     table = load([stored(tmp_path / name, (FIRST, [])) for name in "ab"])
     assert list(table.experiments["results"]) == ["a", "b"]
+
+
+def test_a_folder_comes_before_a_file_that_has_its_runs_and_more(tmp_path: Path) -> None:
+    """The folder knows more, such as the experiments that are due. A CSV file has truth values as words."""
+    due = replace(BASE, id="due-000000000000")
+    records = [replace(ended(FIRST, repeat, on_time=True), started_at=1e9 + repeat) for repeat in (1, 2, 3)]
+    folder = stored(tmp_path / "a", (FIRST, records[:2]), (due, []))
+    whole = stored(tmp_path / "whole", (FIRST, records))
+    words = ["report", str(whole), "--output", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    for places in ([folder, tmp_path / "out" / "raw_summary.csv"], [tmp_path / "out" / "raw_summary.csv", folder]):
+        table = load(places)
+        assert counts(table) == {"a": 2, "raw_summary.csv": 1} and due.id in list(table.experiments["id"])
+
+
+def test_a_copy_that_has_more_experiments_stays_with_them(tmp_path: Path) -> None:
+    due = replace(BASE, id="due-000000000000")
+    records = [replace(ended(FIRST, repeat), started_at=1e9 + repeat) for repeat in (1, 2)]
+    roots = [stored(tmp_path / "a", (FIRST, records)), stored(tmp_path / "b", (FIRST, records), (due, []))]
+    table = load(roots)
+    assert counts(table) == {"b": 2} and list(table.experiments["id"]) == [FIRST.id, due.id]

@@ -95,6 +95,7 @@ def load(roots: Sequence[Path], *, price: Price | None = None) -> ResultsTable:
     by_root: dict[str, list[Row]] = {}
     warnings: list[str] = []
     framework_arguments: dict[str, frozenset[str]] = {}
+    tables = {name for root, name in zip(roots, names, strict=True) if not root.is_dir()}
     for root, name in zip(roots, names, strict=True):
         read, sentences = _read(root, framework_arguments)
         own = price or (costs.price_of(folder.read_suite(root) or {}) if root.is_dir() else None)
@@ -104,7 +105,7 @@ def load(roots: Sequence[Path], *, price: Price | None = None) -> ResultsTable:
             sentences = [f"{name}: {sentence}" for sentence in sentences]
         by_root[name] = read
         warnings += map(masked, sentences)
-    by_root, left_out = copies.without_copies(by_root)
+    by_root, left_out = copies.without_copies(by_root, tables=tables)
     warnings += left_out
     all_rows = [row for read in by_root.values() for row in read]
     table = of_rows(all_rows, warnings=warnings, framework_arguments=framework_arguments)
