@@ -6,16 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from factories.results import BASE, ended, stored
 from factories.tables import Made, made_table, speeds
 
-from orchestrator.records import Caveat, CaveatKind
+from orchestrator.records import Caveat, CaveatKind, Repeats
 from orchestrator.records.price import Price, parse_price
 from orchestrator.report.highlights import HighlightKind, highlights
 from orchestrator.report.highlights.answers import answers
 from orchestrator.report.highlights.best import MOST_MODELS, cheapest
 from orchestrator.report.page import report_page
 from orchestrator.results.table.baseline import with_baseline
-from orchestrator.results.table.load import ResultsTable
+from orchestrator.results.table.load import ResultsTable, load
 
 ONE, TWO = (100.0, 101.0, 99.0), (180.0, 181.0, 179.0)
 SMALL, LARGE = Made(runs=speeds(*ONE)), Made(num_gpus=2, runs=speeds(*TWO))
@@ -40,6 +41,18 @@ def test_a_speed_of_some_of_the_runs_says_so() -> None:
     assert said(SMALL, half) == [
         "llama-1b: the fastest experiment that ended ok is baseline on 2 GPUs, 180 tokens/s in 1 of 2 runs"
     ]
+
+
+def test_a_slow_first_run_that_is_left_out_has_not_failed(tmp_path: Path) -> None:
+    fast = replace(BASE, repeats=5, adaptive=Repeats(min=5, max=5, discard_first="auto"))
+    slow = replace(BASE, id="slow-1", arguments={"optim": "sgd"})
+    measured = (900.0, 1000.0, 1010.0, 990.0, 1005.0, 995.0)
+    records = [ended(fast, repeat, tokens_per_s=speed) for repeat, speed in enumerate(measured, start=1)]
+    table = load(
+        [stored(tmp_path / "r", (fast, records), (slow, [ended(slow, n, tokens_per_s=500.0 + n) for n in (1, 2)]))]
+    )
+    (text,) = [one.text for one in highlights(with_baseline(table)) if one.kind is HighlightKind.BEST]
+    assert text.endswith("1000 tokens/s"), text
 
 
 def test_the_cheapest_is_another_one_if_gpus_scale_badly() -> None:

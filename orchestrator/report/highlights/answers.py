@@ -281,7 +281,7 @@ def _candidate(
     speed, memory = metrics[0], known.numbers(metrics[1], row)
     pair, is_doubted = against.get(row), known.in_doubt(row)
     claimed = pair is not None and pair.speed is not None and not known.in_doubt(pair.new, pair.base)
-    every = known.numbers("runs", row) or 0
+    every = known.repeats(row)
     mean = intervals.mean_of_logs(values[row]).mean
     of_reference = "reference" if row in {other.base for other in against.values()} else "-"
     return Candidate(
@@ -290,7 +290,7 @@ def _candidate(
         ratio=factor(pair.speed.ratio) if claimed and pair is not None and pair.speed is not None else of_reference,
         memory=show(metrics[1], memory),
         cost=known.cost(row) or DASH,
-        runs=f"{len(values[row])}" + (f" of {every:.0f}" if every > len(values[row]) else ""),
+        runs=f"{len(values[row])}" + (f" of {every}" if every > len(values[row]) else ""),
         doubt=", ".join(_doubts(known, row)) if is_doubted else "",
         is_best=is_best,
     )

@@ -165,9 +165,9 @@ def _chosen(known: Known, group: _Group) -> tuple[str, list[int]] | None:
 
 def _in_runs(known: Known, row: int, measured: int) -> str:
     """Return of how many runs a speed is, in words, if it is of one run or not of all runs that ended."""
-    every = known.numbers("runs", row) or 0
+    every = known.repeats(row)
     if every > measured:
-        return f" in {measured} of {every:.0f} runs"
+        return f" in {measured} of {every} runs"
     return " in one run" if measured == 1 else ""
 
 

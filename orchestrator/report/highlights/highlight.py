@@ -68,6 +68,11 @@ class Known:
         cost = self.numbers(COST, row)
         return None if cost is None else self.money(row, cost)
 
+    def repeats(self, row: int) -> int:
+        """Return how many of the row's repeats ended, without a slow first run, which counts nowhere."""
+        failed = self.table.failed[row] if self.table.failed else ()
+        return int(self.numbers("runs_ok", row) or 0) + sum("repeat" in outcome for outcome in failed)
+
     def in_doubt(self, *rows: int) -> bool:
         """Return whether doubts forbid a claim about the speeds of these rows."""
         return forbid_claim(self.doubts, self.numbers, *rows)
