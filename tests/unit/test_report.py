@@ -354,6 +354,13 @@ def test_metrics_that_only_a_scenario_defines_are_shown_first() -> None:
         assert "throughput" in shown and "throughput" not in hidden
 
 
+def test_of_many_ways_in_which_repeats_failed_the_most_frequent_are_shown() -> None:
+    many = Made(framework="a", kinds=["nccl", "data", "data", "oom_cuda", "oom_host", "unknown"])
+    lines = terminal.text(made_table(many), width=120).splitlines()
+    assert f"{many.id} failed in 5 ways, 0 of 6 runs ok" in lines and "  2× failed: data" in lines
+    assert sum("× failed" in line for line in lines) == 3 and "  … and 2 runs in other ways" in lines
+
+
 def test_the_terminal_names_each_way_in_which_the_repeats_of_an_experiment_failed() -> None:
     alike, apart = Made(framework="a", kinds=["nccl", "nccl"]), Made(framework="b", kinds=["data", "nccl", "nccl"])
     shown = terminal.text(made_table(alike, replace(apart, runs=[{"train_loss": 1.0}])), width=120)

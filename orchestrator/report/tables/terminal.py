@@ -19,7 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.files.printable_text import printable
+from orchestrator.files.printable_text import counted, printable
 from orchestrator.measure.metrics import METRICS
 from orchestrator.measure.metrics import show as shown_value
 from orchestrator.report.highlights import Highlight, HighlightKind
@@ -58,6 +58,8 @@ Texts = Callable[[str], list[str]]
 
 MAX_ROWS = 200
 MAX_FAILURES = 20
+# The number of ways that are shown of an experiment whose repeats failed differently.
+MOST_WAYS = 3
 # Metrics that only scenarios define, and that have a place before the columns that distinguish rows.
 MOST_OWN = 3
 _WIDEST = 28
@@ -279,9 +281,11 @@ def _failures(table: ResultsTable) -> Iterator[RenderableType]:
         if len(ended) == 1:
             yield from _cause(ended[0], indent=2)
             continue
-        for way in ended:
+        for way in ended[:MOST_WAYS]:
             yield Padding(Text(printable(f"{way.runs}× {_how(way)}"), style="red"), (0, 0, 0, 2))
             yield from _cause(way, indent=4)
+        if rest := sum(way.runs for way in ended[MOST_WAYS:]):
+            yield Padding(Text(f"… and {counted(rest, 'run')} in other ways", style="red"), (0, 0, 0, 2))
     if len(shown) > MAX_FAILURES:
         yield Text(f"… and {len(shown) - MAX_FAILURES} more that are not ok", style="red")
 
