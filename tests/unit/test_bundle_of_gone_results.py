@@ -37,6 +37,14 @@ def test_a_missing_experiment_is_left_out_with_a_warning(root: Path, tmp_path: P
     assert f"left out: 1 file(s) or folder(s), such as experiments/{SECOND.id}" in [*summary(done)]
 
 
+def test_an_experiment_whose_file_is_missing_is_packed_as_it_is(root: Path, tmp_path: Path) -> None:
+    (root / "experiments" / SECOND.id / "experiment.json").unlink()
+    done = bundle(root, output=tmp_path / "b.tar.gz")
+    packed = [entry["path"] for entry in done.manifest["files"]]
+    assert f"experiments/{SECOND.id}/runs/r1-t1/record.json" in packed
+    assert not done.warnings and not done.manifest["left_out"]
+
+
 GONE: dict[str, Callable[[Path], object]] = {
     "the folder": lambda root: root.rename(root.with_name("elsewhere")),
     "all experiments": lambda root: shutil.rmtree(root / "experiments"),

@@ -85,7 +85,8 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
             f"{place} is in the results folder, which contains only results; name another file with --output"
         )
     present = store.ids()
-    missing = store.missing(present)
+    # An experiment whose folder is there is packed as it is.
+    missing = {name: why for name, why in store.missing(present).items() if not (root / "experiments" / name).is_dir()}
     contents = [*survey(root), *(LeftOut(path=f"experiments/{name}", why=_MISSING) for name in missing)]
     pieces = [entry for entry in contents if isinstance(entry, Piece)]
     results = [*(root / "experiments" / name for name in present), *(one.source for one in pieces if one.is_a_result)]
