@@ -131,7 +131,11 @@ def rm(
     kept = []
     for place in places.values():
         names, built = ", ".join(place.names()), place.built()
-        freed = inventory.remove(place)
+        try:
+            freed = inventory.remove(place)
+        except BuildError as error:
+            kept.append(str(error))
+            continue
         if freed is None:
             kept.append(f"{place.digest}: a process builds or uses it; repeat the command when it has ended")
         else:

@@ -13,6 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from orchestrator.errors import OrchestratorError, SelectionError, suggestion
 
+_FILE = re.compile(r"/|\.ya?ml$")
+
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Run a benchmark": ("init", "plan", "run", "tune", "status", "cancel"),
     "Read its results": ("report", "show", "profile", "bundle", "export"),
@@ -199,7 +201,7 @@ def _unknown_kind(words: Sequence[str]) -> str | None:
     from orchestrator.campaign.way import retry_of  # only a mistake needs it
 
     for option, word in pairwise(words):
-        if option == "--retry-failed" and word[:1] != "-" and not os.path.exists(word):
+        if option == "--retry-failed" and word[:1] != "-" and not (os.path.exists(word) or _FILE.search(word)):
             try:
                 retry_of(word)
             except SelectionError as error:

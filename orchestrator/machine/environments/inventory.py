@@ -88,9 +88,9 @@ class Collected:
 def collect(older_than_s: float) -> Iterator[Collected]:
     """Remove what killed builds left, and what was not used for this time. Keep what a process builds or uses.
 
-    After the others, raise BuildError for the first one that could not be removed.
+    After the others, raise BuildError for those that could not be removed.
     """
-    kept: list[BuildError] = []
+    kept: list[str] = []
     for place in _places():
         with locks.removing(place) as is_unused:
             if is_unused and (why := _why_removed(place, older_than_s)):
@@ -98,11 +98,11 @@ def collect(older_than_s: float) -> Iterator[Collected]:
                 try:
                     freed_bytes = _removed(place)
                 except BuildError as error:
-                    kept.append(error)
+                    kept.append(str(error))
                 else:
                     yield Collected(place=place, why=_with(names, why), freed_bytes=freed_bytes)
     if kept:
-        raise kept[0]
+        raise BuildError("\n".join(kept))
 
 
 def _with(names: tuple[str, ...], why: str) -> str:
