@@ -277,7 +277,9 @@ def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent
 def _tell_silent(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> None:
     for run in _runs(experiments, store, JobState.SILENT):
         owner = next(iter(claims.owners(run.job.run_dir)), None)
-        whose, gone = f"a process {owner.place()}" if owner else "another host", "that process is gone"
+        whose, gone = "another host", "that host is gone"
+        if owner is not None:
+            whose, gone = f"a process {owner.place()}", "that process is gone"
         if owner is not None and owner.is_hidden():
             whose, gone = f"process {owner.pid} of another user", "that process has ended"
         text = (

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import LaunchError
+from orchestrator.files import reading
 from orchestrator.files.redaction import redact
 from orchestrator.machine import process_identity
 from orchestrator.machine.gpus import driver_versions, gpu_state, visible_gpus
@@ -29,7 +30,8 @@ from orchestrator.records import Gpu
 __all__ = ["Machine", "collect", "installed", "pip_freeze", "python_version", "this_machine", "visible_gpus"]
 
 _INTERPRETER_S, _FREEZE_S, _GIT_S = 60.0, 180.0, 10.0
-_FOLDER_NAME = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(-py[\d.]+.*)?\.(dist-info|egg-info)")
+_FOLDER_NAME = re.compile(r"(?P<name>.+?)(-(?P<version>[^-]+)(-py[\d.]+.*)?)?\.(dist-info|egg-info)")
+_VERSION = re.compile(r"^Version: (?P<version>\S+)", re.MULTILINE)
 _PATHS_SCRIPT = "import json, platform, sys; print(json.dumps([platform.python_version(), sys.path]))"
 
 
@@ -114,9 +116,18 @@ def installed(path: Sequence[str]) -> dict[str, str]:
         except OSError:
             continue
         for name in names:
-            if match := _FOLDER_NAME.fullmatch(name):
-                versions.setdefault(re.sub(r"[-_.]+", "-", match["name"]).lower(), match["version"])
+            match = _FOLDER_NAME.fullmatch(name)
+            if version := match and (match["version"] or _version_in(os.path.join(folder, name))):
+                versions.setdefault(re.sub(r"[-_.]+", "-", match["name"]).lower(), version)
     return versions
+
+
+def _version_in(egg_info: str) -> str | None:
+    """Return the version in the metadata of a package that was installed from its sources by `setup.py develop`."""
+    with suppress(OSError, ValueError):
+        found = _VERSION.search(reading.read_head(Path(egg_info, "PKG-INFO"), limit=reading.CLAIM_BYTES))
+        return found["version"] if found else None
+    return None
 
 
 def pip_freeze(python: str | None) -> str:

@@ -31,6 +31,19 @@ def test_copies_of_setuptools_are_not_installed_packages(tmp_path: Path) -> None
     assert provenance.installed(path) == {"site": "1.0"}
 
 
+def test_a_package_that_was_built_in_its_sources_has_the_version_of_its_metadata(tmp_path: Path) -> None:
+    """PyTorch's `setup.py develop` leaves a folder without a version in its name: nothing could run with such a build."""
+    for name, version in (("torch", "2.14.0a0+git1234abc"), ("my_lib", "1.0")):
+        (tmp_path / f"{name}.egg-info").mkdir()
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: x\n\nVersion: 9\n"
+        (tmp_path / f"{name}.egg-info" / "PKG-INFO").write_text(text)
+    (tmp_path / "empty.egg-info").mkdir()
+    (tmp_path / "odd.dist-info").mkdir()
+    (tmp_path / "old-3.0-py3.12.egg-info").touch()
+    found = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions(path=[str(tmp_path)])}
+    assert provenance.installed([str(tmp_path)]) == {"torch": found["torch"], "my-lib": "1.0", "old": "3.0"}
+
+
 def test_an_interpreter_that_is_not_there_has_no_packages():
     assert provenance.Machine().packages("/nowhere/python") == {}
 
