@@ -96,7 +96,9 @@ def _asked(python: str | None) -> tuple[str | None, Mapping[str, str]]:
         return platform.python_version(), installed(sys.path)
     # Another program than Python may answer anything.
     with suppress(LaunchError, ValueError, RecursionError):
-        match json.loads(_capture([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S)):
+        answer = _capture([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S)
+        # A wrapper or a `sitecustomize.py` may print lines of its own before.
+        match json.loads(answer.strip().rpartition("\n")[2]):
             case [str(version), [*path]] if all(isinstance(folder, str) for folder in path):
                 return version, installed(path)
     return None, {}

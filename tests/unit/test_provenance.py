@@ -57,6 +57,14 @@ def test_another_program_in_place_of_the_interpreter_has_no_packages(tmp_path: P
     assert provenance.Machine().packages(str(program)) == {}
 
 
+def test_lines_that_an_interpreter_prints_at_its_start_are_not_its_answer(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\necho 'loading module {{}}'\necho '[1]'\nexec {sys.executable} \"$@\"\n")
+    program.chmod(0o755)
+    assert provenance.python_version(str(program)) == provenance.python_version(None)
+    assert provenance.Machine().packages(str(program)) == provenance.Machine().packages(sys.executable)
+
+
 def test_collect_is_json_and_holds_the_facts():
     facts = json.loads(json.dumps(provenance.collect(None, ())))
     assert facts["host"]["cpu_count"] >= 1 and facts["host"]["memory_bytes"] > 0

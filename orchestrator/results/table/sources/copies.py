@@ -22,8 +22,8 @@ def without_copies(
 ) -> tuple[dict[str, list[Row]], list[str]]:
     """Return the rows of each source with each run only once, and a warning for each source that loses rows.
 
-    A source is left out if another one has all of its runs and experiments. Of two sources with some equal runs, the first one keeps them. A folder
-    comes before `tables`, the sources that are not folders: it knows more about its runs, and its experiments that are due.
+    A source is left out if another one has all of its runs and experiments. Of two sources with some equal runs, the first one
+    keeps them. A folder comes before `tables`, the sources that are not folders: it knows more about its runs.
     """
     runs = {name: _runs(rows) for name, rows in read.items()}
     ids = {name: {row.facts.get("id") for row in rows} for name, rows in read.items()}
