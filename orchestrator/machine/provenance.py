@@ -74,6 +74,12 @@ def _capture(argv: Sequence[str], timeout_s: float) -> str:
     return process.capture(argv, timeout_s)
 
 
+def _last_line(argv: Sequence[str], timeout_s: float) -> str:
+    from orchestrator.machine import process
+
+    return process.last_line(_capture(argv, timeout_s))
+
+
 def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
     """Return two values: an interpreter's version, and a dict of its installed packages.
 
@@ -96,9 +102,7 @@ def _asked(python: str | None) -> tuple[str | None, Mapping[str, str]]:
         return platform.python_version(), installed(sys.path)
     # Another program than Python may answer anything.
     with suppress(LaunchError, ValueError, RecursionError):
-        answer = _capture([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S)
-        # A wrapper or a `sitecustomize.py` may print lines of its own before.
-        match json.loads(answer.strip().rpartition("\n")[2]):
+        match json.loads(_last_line([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S)):
             case [str(version), [*path]] if all(isinstance(folder, str) for folder in path):
                 return version, installed(path)
     return None, {}

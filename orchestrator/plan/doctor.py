@@ -27,7 +27,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.files.cache import cache_folder
 from orchestrator.files.redaction import masker
 from orchestrator.machine import cgroup
-from orchestrator.machine.process import capture
+from orchestrator.machine.process import capture, last_line
 from orchestrator.machine.provenance import python_version, this_machine
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ def _other_version(name: str, version: str) -> str | None:
 def _torch(python: str | None) -> Finding:
     interpreter = os.path.expanduser(python or sys.executable)
     try:
-        version, cuda, available, count, nccl = capture([interpreter, "-c", TORCH_CHECK], timeout_s=120).split()
+        answer = capture([interpreter, "-c", TORCH_CHECK], timeout_s=120)
+        version, cuda, available, count, nccl = last_line(answer).split()
     except (OrchestratorError, ValueError) as error:
         text = (str(error).strip().splitlines() or ["no answer"])[-1]
         return _finding("torch runs", text, todo="repair the installation of torch", level=Level.MISSING)

@@ -48,7 +48,7 @@ def _counted(experiments: Sequence[Experiment]) -> list[dict[str, Any]]:
         commands = [flags(HuggingFace().arguments(experiment, Path(name))) for experiment in experiments]
         file.write_text(json.dumps(commands), encoding="utf-8")
         answer = process.capture([python, str(PROGRAM), str(file), str(SOURCES)], LIMIT_S)
-    counted: list[dict[str, Any]] = json.loads(answer.splitlines()[-1])  # a library may write lines before
+    counted: list[dict[str, Any]] = json.loads(process.last_line(answer))
     return counted
 
 

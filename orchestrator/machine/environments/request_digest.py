@@ -129,7 +129,7 @@ def _asked(python: str) -> str | None:
     from orchestrator.machine import process
 
     try:
-        match json.loads(process.capture([python, "-I", "-c", _TAG_SCRIPT], _START_S)):
+        match json.loads(process.last_line(process.capture([python, "-I", "-c", _TAG_SCRIPT], _START_S))):
             case [str(implementation), [int(major), int(minor)], str(platform)]:
                 return _tag(implementation, [major, minor], platform)
     except (LaunchError, ValueError, RecursionError):  # another program may answer anything

@@ -38,6 +38,11 @@ def capture(argv: Sequence[str], timeout_s: float, env: Mapping[str, str | None]
     return done.stdout.decode(errors="replace")
 
 
+def last_line(answer: str) -> str:
+    """Return the last line of a program's answer. A wrapper, a `sitecustomize.py` or a library may print other lines before it."""
+    return answer.strip().rpartition("\n")[2]
+
+
 def _captured(argv: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end. Kill its process group after an error, a timeout or any signal that asks this process to stop."""
     child: subprocess.Popen[bytes] | None = None

@@ -162,14 +162,14 @@ def _content(
     step = Step(what="starting its interpreter", argv=())
     try:
         answer = _asked(container, settings, place, (container.interpreter, "-c", _PACKAGES_SCRIPT))
-        match json.loads(answer.strip().splitlines()[-1]):
+        match json.loads(process.last_line(answer)):
             case [str(version), dict() as packages]:
                 return version, {str(name).lower().replace("_", "-"): str(of) for name, of in packages.items()}
     except LaunchError as error:
         if container.interpreter != _PYTHON or not _MISSING.search(str(error)):
             raise steps.failed(step, request, place, str(error)) from error
         return "", {}
-    except (ValueError, IndexError):
+    except ValueError:
         pass
     raise steps.failed(step, request, place, f"{container.interpreter} in the image is another program than Python")
 
