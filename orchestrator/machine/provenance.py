@@ -30,7 +30,7 @@ from orchestrator.records import Gpu
 __all__ = ["Machine", "collect", "installed", "pip_freeze", "python_version", "this_machine", "visible_gpus"]
 
 _INTERPRETER_S, _FREEZE_S, _GIT_S = 60.0, 180.0, 10.0
-_FOLDER_NAME = re.compile(r"(?P<name>.+?)(-(?P<version>[^-]+)(-py[\d.]+.*)?)?\.(dist-info|egg-info)")
+_FOLDER_NAME = re.compile(r"(?P<name>.+?)(-(?P<version>[^-]+)(-py[\d.]+.*)?)?\.(dist-info|egg-info|egg)")
 _VERSION = re.compile(r"^Version: (?P<version>\S+)", re.MULTILINE)
 _PATHS_SCRIPT = "import json, platform, sys; print(json.dumps([platform.python_version(), sys.path]))"
 
@@ -114,16 +114,20 @@ def installed(path: Sequence[str]) -> dict[str, str]:
     A process that imported setuptools also searches `_vendor`, its folder of copies. These copies are not installed packages.
     """
     versions: dict[str, str] = {}
-    for folder in path:
+    for place, folder in enumerate(path):
         if os.path.basename(folder) == "_vendor":
             continue
+        # `python -c` and `-m` search the current folder first, and a checkout there is not installed.
+        is_current = place == 0 and os.path.realpath(folder or os.curdir) == os.path.realpath(os.curdir)
         try:
             names = os.listdir(folder or os.curdir)
         except OSError:
             continue
         for name in names:
             match = _FOLDER_NAME.fullmatch(name)
-            if version := match and (match["version"] or _version_in(os.path.join(folder, name))):
+            if match is None or (is_current and not match["version"]):
+                continue
+            if version := match["version"] or _version_in(os.path.join(folder, name)):
                 versions.setdefault(re.sub(r"[-_.]+", "-", match["name"]).lower(), version)
     return versions
 

@@ -154,7 +154,8 @@ def _other_version(name: str, version: str) -> str | None:
     """Return what to do about a version that Tunebench does not support; None if it is supported or unknown."""
     accepted = VERSIONS.get(name, "")
     with suppress(InvalidVersion):  # such as a checkout that is called "main"
-        if not SpecifierSet(accepted).contains(Version(version), prereleases=True):
+        # A vendor's build of a release may have a version before it, such as NVIDIA's 2.4.0a0+….
+        if not SpecifierSet(accepted).contains(Version(version).base_version):
             return f"Tunebench does not support this version: pip install '{name}{accepted}'"
     return None
 

@@ -306,11 +306,19 @@ def _name(text: str) -> str:
     return re.sub(r"[-_.]+", "-", text if _plain(text) else str(_requirement(text).name)).lower()
 
 
+def _release(version: str) -> str:
+    from packaging.version import Version
+
+    return Version(version).base_version
+
+
 @lru_cache(maxsize=1024)
 def _satisfied(text: str, version: str | None) -> bool:
     if version is None or _plain(text):
         return version is not None
     try:
-        return bool(_requirement(text).specifier.contains(version, prereleases=True))
+        specifier = _requirement(text).specifier
+        # A vendor's build of a release may have a version before it, such as NVIDIA's 2.6.0a0+….
+        return any(specifier.contains(one, prereleases=True) for one in (version, _release(version)))
     except ValueError:  # some vendors' builds have an invalid version
         return False

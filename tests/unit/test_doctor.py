@@ -60,7 +60,13 @@ def test_an_interpreter_that_starts_is_shown_with_its_version(in_process: Call, 
 
 
 OTHER = {"torch": "1.9.0", "transformers": "4.1.0", "accelerate": "2.0", "peft": "0.13.2", "trl": "0.9.6"}
-SUPPORTED = {"torch": "2.11.0+cu130", "transformers": "5.0.0rc1", "accelerate": "1.2", "datasets": "3.0", "trl": "main"}
+SUPPORTED = {
+    "torch": "2.4.0a0+f70bd71a48.nv24.6",
+    "transformers": "4.46.0.dev0",
+    "accelerate": "1.2",
+    "datasets": "3.0",
+    "trl": "main",
+}
 
 
 @pytest.mark.parametrize("versions", [OTHER, SUPPORTED], ids=["other", "supported"])

@@ -40,8 +40,22 @@ def test_a_package_that_was_built_in_its_sources_has_the_version_of_its_metadata
     (tmp_path / "empty.egg-info").mkdir()
     (tmp_path / "odd.dist-info").mkdir()
     (tmp_path / "old-3.0-py3.12.egg-info").touch()
+    (tmp_path / "flash_attn_3-3.0.0b1-py3.9-linux-x86_64.egg").mkdir()
     found = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions(path=[str(tmp_path)])}
-    assert provenance.installed([str(tmp_path)]) == {"torch": found["torch"], "my-lib": "1.0", "old": "3.0"}
+    assert provenance.installed([str(tmp_path)]) == {
+        "torch": found["torch"],
+        "my-lib": "1.0",
+        "old": "3.0",
+        "flash-attn-3": "3.0.0b1",
+    }
+
+
+def test_a_checkout_in_the_current_folder_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lib.egg-info").mkdir()
+    (tmp_path / "lib.egg-info" / "PKG-INFO").write_text("Version: 1.0\n")
+    monkeypatch.chdir(tmp_path)
+    assert provenance.installed(["", "/nowhere"]) == provenance.installed([str(tmp_path)]) == {}
+    assert provenance.installed(["", str(tmp_path)]) == {"lib": "1.0"}, "installed from there"
 
 
 def test_an_interpreter_that_is_not_there_has_no_packages():
