@@ -41,6 +41,8 @@ def run(
         raise failed(step, request, place, str(error), secrets) from error
     if outcome.cancelled:
         raise KeyboardInterrupt
+    if outcome.signal is not None:
+        raise failed(step, request, place, f"it was ended by signal {outcome.signal}", secrets)
     if outcome.exit_code != 0:
         raise failed(step, request, place, _last_words(log, log.stat().st_size - before), secrets)
 
