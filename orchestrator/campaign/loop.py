@@ -18,6 +18,7 @@ from orchestrator.campaign.status.budget import Spending
 from orchestrator.errors import ResultsError, remedy
 from orchestrator.executors import AttachingExecutor, Executor, ends
 from orchestrator.files.printable_text import counted
+from orchestrator.machine.environments.containers.removal import remove_container
 from orchestrator.machine.process_identity import noted
 from orchestrator.machine.process_tree import Ended, end_tree
 from orchestrator.measure.failure_kinds import FILES_CHANGED, NO_ENVIRONMENT
@@ -224,6 +225,8 @@ def _record_lost(
     for job, record in lost.items():
         marker = _marker(job)
         left = end_tree(marker, folder=job.folder) if marker is not None else Ended(count=0)
+        if marker is not None:
+            remove_container(job.folder)
         left_behind = f"{job.experiment_id} {job.name} had left behind"
         if left.count:
             text = f"ended {counted(left.count, 'process', 'processes')} that {left_behind}"

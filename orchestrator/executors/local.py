@@ -25,6 +25,7 @@ from orchestrator.executors.starters import Starters, stdin_of
 from orchestrator.files.package import PACKAGE
 from orchestrator.machine import cores, process
 from orchestrator.machine.child_environment import MARKER
+from orchestrator.machine.environments.containers.removal import remove_container
 from orchestrator.machine.gpus import idlest_first, pci_addresses, visible_gpus
 from orchestrator.machine.process_tree import end_tree
 from orchestrator.machine.stop_signals import StopSignals, held_back
@@ -197,6 +198,8 @@ def _end(run: _Run, stop: StopSignals) -> None:
     """End all remaining processes of a `run-one` that has ended."""
     killed = not run.job.folder.record.exists()
     end_tree(run.marker, root=run.child, hurry=stop.hurried, folder=run.job.folder if killed else None)
+    if killed:
+        remove_container(run.job.folder)
     os.close(run.ended)
     log = run.job.folder.run_one_log
     if log.exists() and not log.stat().st_size:

@@ -26,7 +26,8 @@ from orchestrator.machine import provenance
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.cores import host_load, use_only
 from orchestrator.machine.environments.containers import in_container
-from orchestrator.machine.environments.in_use import ChangedPackages, facts_of_container, in_use, remove_container
+from orchestrator.machine.environments.containers.removal import remove_container
+from orchestrator.machine.environments.in_use import ChangedPackages, facts_of_container, in_use
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failure_kinds import (
     ENVIRONMENT,

@@ -9,14 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.claimed_runs import claimed, of_the_dead
+from factories.results import BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.campaign import loop
 from orchestrator.errors import BuildError
+from orchestrator.executors.local import LocalExecutor
 from orchestrator.machine import environments
 from orchestrator.machine.environments import contents, installers, sources
 from orchestrator.machine.environments.places import Place, place_with
+from orchestrator.records import Container, Environment, JobState
 from orchestrator.records.environment import EnvironmentRequest
+from orchestrator.results.due_runs import NO_RETRY
+from orchestrator.results.store import Store
 
 LINES = ("torch==2.13.0", "transformers>=4.55,<5", "peft[extra,other]", "accelerate>=1.2; python_version > '3.8'")
 NOISE = ("# a comment", "", "   ")
@@ -224,3 +231,26 @@ def test_a_password_in_a_requirement_is_refused_before_anything_is_written(
     with pytest.raises(BuildError, match=r"contains a password in a URL; write \$\{NAME\}") as refused:
         environments.build(request_of("a @ git+https://me:hunter2hunter2@example.org/a"), print)
     assert "hunter2" not in str(refused.value) and not (tmp_path / "environments").exists()
+
+
+def test_the_container_of_a_run_whose_process_was_killed_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the call that started it, and by the next call if both were killed. A command outside may write a file of this name."""
+    (tmp_path / "podman").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
+    (tmp_path / "podman").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    box = Environment(name="box", request="0123456789ab", container=Container(program="podman", image="tiny:1"))
+    inside = replace(BASE, id="inside-0123456789ab", environment=box)
+    store = Store.create(tmp_path / "r", {})
+    store.add([inside, BASE])
+    job, outside = (store.job(one.id, repeat=1, attempt=1) for one in (inside, BASE))
+    dies = "import os, sys; open(sys.argv[1] + '/container.id', 'w'); os.abort()"
+    killed = LocalExecutor((sys.executable, "-c", dies))
+    assert [*killed.run([job, outside])] == [(job, JobState.LOST), (outside, JobState.LOST)]
+    other = of_the_dead(claimed(store, inside, 2))
+    other.folder.container.touch()
+    loop._record_lost([inside], store, lambda event: None, take_over=False, retry=NO_RETRY)
+    assert [line for line in (tmp_path / "called").read_text().splitlines() if "--cidfile" in line] == [
+        f"rm --force --ignore --cidfile={one.folder.container}" for one in (job, other)
+    ]

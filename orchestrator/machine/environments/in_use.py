@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import BuildError, LaunchError
-from orchestrator.machine import process
 from orchestrator.machine.environments import contents, locks
 from orchestrator.machine.environments.containers import place_of_environment, pull
 from orchestrator.machine.environments.places import Built, Place, place_with
-from orchestrator.records import Container, Environment, EnvironmentRequest, Experiment, RunFolder
+from orchestrator.records import Container, Environment, EnvironmentRequest, Experiment
 
-_REMOVAL_S = 60.0
 _MOST_NAMED = 5
 
 
@@ -84,14 +82,6 @@ def _check_image(software: Environment, container: Container) -> None:
     if not is_there:
         cure = "remove the environment with `tunebench env rm`, and build it again"
         raise BuildError(f"environment {software.name!r}: its image is not on this machine any more; {cure}")
-
-
-def remove_container(folder: RunFolder) -> None:
-    """Remove what podman keeps of a container whose processes were ended. Its own removal may have been ended with them."""
-    if folder.container.exists():
-        with suppress(LaunchError):
-            words = ("podman", "rm", "--force", "--ignore", f"--cidfile={folder.container}")
-            process.capture(words, _REMOVAL_S)
 
 
 def facts_of_container(experiment: Experiment) -> dict[str, Any]:
