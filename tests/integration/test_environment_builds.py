@@ -579,6 +579,7 @@ def test_the_version_of_uv_is_only_shown(
     ("words", "mistake"),
     [
         ({"interpreter": "true"}, "starting its Python failed: "),
+        ({"interpreter": "echo half; kill -9 $$"}, "making its folder failed: it was ended by signal 9"),
         ({"interpreter": 'ln -s /nowhere/python "{venv}/bin/python"'}, "starting its Python failed: "),
         (
             {"interpreter": "printf '#!/bin/sh\\nexit 9' > {venv}/bin/python && chmod +x {venv}/bin/python"},

@@ -90,6 +90,16 @@ def test_packages_are_asked_by_name_and_version(
         assert missing in reason.text
 
 
+@pytest.mark.parametrize(
+    ("version", "is_here"), [("2.6.0a0+ecf3bae40a.nv25.1", True), ("2.6.0.dev20250101", True), ("2.5.1", False)]
+)
+def test_a_build_before_a_release_counts_as_the_release(version: str, is_here: bool) -> None:
+    """NVIDIA's images have such versions of torch, with the features of the release."""
+    planned = replace(CPU, framework=replace(FRAMEWORK, requires=("torch>=2.6",)))
+    reason = cannot_run_here(planned, get("huggingface"), Installed(versions={**NEEDED, "torch": version}))
+    assert (reason is None) == is_here
+
+
 def test_what_an_argument_needs_is_asked_too() -> None:
     planned = replace(CPU, arguments={"peft_method": "lora", "quantization": "nf4"})
     reason = cannot_run_here(planned, get("huggingface"), Installed(versions=NEEDED))
