@@ -117,10 +117,10 @@ def installed(path: Sequence[str]) -> dict[str, str]:
     for place, folder in enumerate(path):
         if os.path.basename(folder) == "_vendor":
             continue
-        # `python -c` and `-m` search the current folder first, and a checkout there is not installed.
-        is_current = place == 0 and os.path.realpath(folder or os.curdir) == os.path.realpath(os.curdir)
         try:
             names = os.listdir(folder or os.curdir)
+            # `python -c` and `-m` search the current folder first, and a checkout there is not installed.
+            is_current = place == 0 and os.path.samefile(folder or os.curdir, os.curdir)
         except OSError:
             continue
         for name in names:

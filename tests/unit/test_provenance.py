@@ -41,9 +41,8 @@ def test_a_package_that_was_built_in_its_sources_has_the_version_of_its_metadata
     (tmp_path / "odd.dist-info").mkdir()
     (tmp_path / "old-3.0-py3.12.egg-info").touch()
     (tmp_path / "flash_attn_3-3.0.0b1-py3.9-linux-x86_64.egg").mkdir()
-    found = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions(path=[str(tmp_path)])}
     assert provenance.installed([str(tmp_path)]) == {
-        "torch": found["torch"],
+        "torch": "2.14.0a0+git1234abc",
         "my-lib": "1.0",
         "old": "3.0",
         "flash-attn-3": "3.0.0b1",
@@ -56,6 +55,17 @@ def test_a_checkout_in_the_current_folder_is_not_installed(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     assert provenance.installed(["", "/nowhere"]) == provenance.installed([str(tmp_path)]) == {}
     assert provenance.installed(["", str(tmp_path)]) == {"lib": "1.0"}, "installed from there"
+
+
+def test_packages_are_found_also_if_the_current_folder_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training may remove the folder in which its campaign was started."""
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "lib-1.0.dist-info").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    found = [provenance.installed(path) for path in ([str(tmp_path)], ["", str(tmp_path)])]
+    monkeypatch.undo()
+    assert found == [{"lib": "1.0"}] * 2
 
 
 def test_an_interpreter_that_is_not_there_has_no_packages():
