@@ -306,19 +306,19 @@ def _name(text: str) -> str:
     return re.sub(r"[-_.]+", "-", text if _plain(text) else str(_requirement(text).name)).lower()
 
 
-def _release(version: str) -> str:
-    from packaging.version import Version
-
-    return Version(version).base_version
-
-
 @lru_cache(maxsize=1024)
 def _satisfied(text: str, version: str | None) -> bool:
     if version is None or _plain(text):
         return version is not None
+    from packaging.version import Version
+
     try:
-        specifier = _requirement(text).specifier
-        # A vendor's build of a release may have a version before it, such as NVIDIA's 2.6.0a0+….
-        return any(specifier.contains(one, prereleases=True) for one in (version, _release(version)))
+        # A vendor's build of a release may have a version before it, such as NVIDIA's 2.6.0a0+…: it is at least that release.
+        before = Version(version).is_prerelease and Version(version).base_version
+        return all(
+            one.contains(version, prereleases=True)
+            or (bool(before) and one.operator in (">=", "~=") and one.contains(before))
+            for one in _requirement(text).specifier
+        )
     except ValueError:  # some vendors' builds have an invalid version
         return False

@@ -100,6 +100,27 @@ def test_a_build_before_a_release_counts_as_the_release(version: str, is_here: b
     assert (reason is None) == is_here
 
 
+@pytest.mark.parametrize(
+    ("required", "version", "is_here"),
+    [
+        ("torch!=2.7.0.post2", "2.7.0.post2", False),
+        ("torch<=2.7.0", "2.7.0.post2", False),
+        ("torch!=2.7.1+cu128", "2.7.1+cu128", False),
+        ("torch!=2.6.0rc1", "2.6.0rc1", False),
+        ("torch>=2.6,!=2.6.0a0", "2.6.0a0", False),
+        ("torch>=2.6,<3", "2.6.0a0+nv25.1", True),
+        ("torch~=2.6", "2.6.0a0+nv25.1", True),
+        ("torch>=2.7", "2.6.0a0+nv25.1", False),
+        ("torch<2.6", "2.6.0a0+nv25.1", False),
+        ("torch==2.6.0", "2.6.0+cu124", True),
+    ],
+)
+def test_a_version_that_is_excluded_is_not_accepted(required: str, version: str, is_here: bool) -> None:
+    planned = replace(CPU, framework=replace(FRAMEWORK, requires=(required,)))
+    reason = cannot_run_here(planned, get("huggingface"), Installed(versions={**NEEDED, "torch": version}))
+    assert (reason is None) == is_here
+
+
 def test_what_an_argument_needs_is_asked_too() -> None:
     planned = replace(CPU, arguments={"peft_method": "lora", "quantization": "nf4"})
     reason = cannot_run_here(planned, get("huggingface"), Installed(versions=NEEDED))
