@@ -52,7 +52,7 @@ _LAUNCHERS_REPORT = re.compile(
 )
 # Lines that follow the error of a program that crashed: more of its message, or torch's words about its end.
 _AFTER_AN_ERROR = re.compile(r"\s|(?:\[rank\d+\]: ?)?\[?[WEI]\d{3,4} \d\d:|.*torch\.distributed\.elastic")
-_PROGRESS = re.compile(r"\d+/\d+ \[")
+_PROGRESS = re.compile(r"(?<!\d)\d{1,12}/\d{1,12} \[")
 _NO_ROOM = "the disk of the results was full when it ended"
 _LONGEST_CAUSE, _TAIL_LINES, _TAIL_CHARACTERS = 500, 30, 6000
 
