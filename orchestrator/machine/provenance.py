@@ -114,18 +114,17 @@ def installed(path: Sequence[str]) -> dict[str, str]:
     A process that imported setuptools also searches `_vendor`, its folder of copies. These copies are not installed packages.
     """
     versions: dict[str, str] = {}
-    for place, folder in enumerate(path):
+    for folder in path:
         if os.path.basename(folder) == "_vendor":
             continue
         try:
             names = os.listdir(folder or os.curdir)
-            # `python -c` and `-m` search the current folder first, and a checkout there is not installed.
-            is_current = place == 0 and os.path.samefile(folder or os.curdir, os.curdir)
         except OSError:
             continue
         for name in names:
             match = _FOLDER_NAME.fullmatch(name)
-            if match is None or (is_current and not match["version"]):
+            # `python -c` searches the current folder first, as "". A checkout there is not installed.
+            if match is None or not (folder or match["version"]):
                 continue
             if version := match["version"] or _version_in(os.path.join(folder, name)):
                 versions.setdefault(re.sub(r"[-_.]+", "-", match["name"]).lower(), version)
