@@ -75,10 +75,11 @@ def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
 
 
 def _note_early_end(samples: Path) -> None:
-    """Add a closing line without content if the sampler has written its own: a signal ended it before the run ended."""
+    """Add a closing line without content: a signal may have ended the sampler, which then writes its own, before the run ended."""
+    from orchestrator.measure.gpu_timeline import HEADER
+
     with suppress(OSError, ValueError):
-        last = reading.read_tail(samples, limit=reading.CLAIM_BYTES).splitlines()[-1:]
-        if last and last[0].startswith("# {"):
+        if HEADER in reading.read_head(samples, limit=reading.CLAIM_BYTES).splitlines():
             writing.append(samples, "# {}\n")
 
 

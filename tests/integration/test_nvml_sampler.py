@@ -460,6 +460,8 @@ def test_a_sampler_that_a_signal_ends_leaves_what_it_saw(
         time.sleep(0.5)
         os.kill(int((folder / "pid").read_text()), number)
         time.sleep(0.5)
+        with (tmp_path / SAMPLES).open("a") as file:
+            file.write("a library's last words\n")
     (baseline,) = (n for n in Nvml().measurements(tmp_path) if n.name == "device_baseline_bytes")
     assert baseline.value > GIB  # type: ignore[operator]
     assert "the sampler ended before the run" in peak_of(tmp_path).why_missing
