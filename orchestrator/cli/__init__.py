@@ -35,9 +35,9 @@ from orchestrator.cli.terminal import streams
 from orchestrator.cli.terminal.console import err, say, tell
 from orchestrator.cli.verify import verify
 from orchestrator.entry_points import raised_by
-from orchestrator.errors import REMEDIES, OrchestratorError, remedy
+from orchestrator.errors import REMEDIES, OrchestratorError
 from orchestrator.files.package import PACKAGE, has_changed
-from orchestrator.files.printable_text import one_line
+from orchestrator.files.printable_text import one_line, refusal
 from orchestrator.files.redaction import redact
 from tunebench import __version__
 
@@ -177,8 +177,7 @@ def _refused_file(error: OSError) -> int:
     """
     if not error.strerror or (error.filename is None and error.errno not in REMEDIES):
         return _usage_error(error)
-    file = one_line(str(error.filename or "a file"), longest=300)
-    return _mistake(f"{file}: {error.strerror}; {remedy(error)}")
+    return _mistake(refusal(error))
 
 
 def _in_a_folder() -> None:

@@ -12,6 +12,7 @@ import re
 import shlex
 from typing import Final
 
+from orchestrator.errors import remedy
 from orchestrator.files.redaction import redact
 
 _TURNING = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -54,6 +55,11 @@ def quoted(value: object, *, longest: int = 80) -> str:
 
 def _joined_words(text: str) -> str:
     return " ".join(printable(text).split())
+
+
+def refusal(error: OSError) -> str:
+    """Return a sentence about a file that the system refused to read or write: its path, the reason, and what to do."""
+    return f"{one_line(str(error.filename or 'a file'), longest=300)}: {error.strerror}; {remedy(error)}"
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

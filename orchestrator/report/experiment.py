@@ -153,4 +153,4 @@ def _text(file: Path, read: Callable[[Path], str]) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:
-        return f"{file.name} is not shown: {error}"
+        return f"{file.name} is not shown: {reading.reason(error)}"

@@ -120,7 +120,7 @@ def samples_of(run_dir: Path, *, limit: int) -> gpu_timeline.Timeline:
     except FileNotFoundError:
         return gpu_timeline.Timeline(problem="no GPU was watched")
     except (OSError, ValueError) as error:
-        return gpu_timeline.Timeline(problem=f"{path.name} cannot be read: {error}")
+        return gpu_timeline.Timeline(problem=f"{path.name} cannot be read: {reading.reason(error)}")
 
 
 def start_of(samples: gpu_timeline.Timeline) -> float:

@@ -34,6 +34,17 @@ def is_ours(root: Path) -> bool:
     return read_suite(root) is not None
 
 
+def may_exist(path: Path) -> bool:
+    """Return whether there is a file, or a folder that hides its files from this user."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def plain_path(folder: Path) -> Path:
     """Return the absolute path of a folder, without `..`, which pytest refuses, and which hides whether a file is in the folder."""
     return resolved(folder) if ".." in folder.parts else folder.absolute()

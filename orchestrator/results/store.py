@@ -36,6 +36,7 @@ from orchestrator.results.folder import (
     SUITE_FILE,
     TOOL,
     is_ours,
+    may_exist,
     plain_path,
     read_suite,
     refuse_damaged,
@@ -225,7 +226,7 @@ class Store:
         """
         folder, listed = self.root / "experiments", self._listed()
         paths = folder.iterdir() if folder.is_dir() else ()
-        present = {path.name for path in paths if _may_exist(path / EXPERIMENT_FILE)}
+        present = {path.name for path in paths if may_exist(path / EXPERIMENT_FILE)}
         if listed and not present:
             raise ResultsError(
                 f"{folder}: {SUITE_FILE} lists {len(listed)} experiments, and none of them is there; mount the disk of this "
@@ -256,17 +257,6 @@ class Store:
         runs = {experiment.id: self.runs(experiment.id) for experiment in can_run(experiments)}
         due = due_runs(experiments, runs, seed=self.suite().get("seed", 0), retry=retry)
         return tuple(self.job(experiment_id, repeat=repeat, attempt=attempt) for experiment_id, repeat, attempt in due)
-
-
-def _may_exist(path: Path) -> bool:
-    """Return whether there is a file, or a folder that hides its files from this user."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = None) -> bool:
@@ -351,8 +341,8 @@ def _within_floats(record: RunRecord) -> RunRecord:
     return replace(record, measurements=tuple(within))
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _first_line(error: OSError | ValueError) -> str:
+    return next(iter(reading.reason(error).splitlines()), type(error).__name__)
 
 
 def _now() -> str:

@@ -85,23 +85,56 @@ def test_the_sentence_has_the_name_and_the_cure(tmp_path: Path, call: Call) -> N
     assert err == f"error: {LONG}: File name too long; choose a shorter path\n"
 
 
-def test_a_new_experiment_in_a_read_only_folder_is_refused(tmp_path: Path) -> None:
-    as_user = [] if os.geteuid() else AS_USER
-    if as_user and (not shutil.which("setpriv") or subprocess.run([*AS_USER, "true"], check=False).returncode):
+@pytest.fixture
+def as_user(tmp_path: Path) -> Callable[..., str]:
+    """Call a command that must fail, as a user without the rights of root. Return the last line of its errors."""
+    start = [] if os.geteuid() else AS_USER
+    if start and (not shutil.which("setpriv") or subprocess.run([*AS_USER, "true"], check=False).returncode):
         pytest.skip("no one can give up the rights of root here")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(tmp_path / "cache"), "COLUMNS": "1000"}
+
+    def last_error(*words: str) -> str:
+        argv = [*start, sys.executable, "-m", "orchestrator", *words]
+        done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stdout
+        return done.stderr.splitlines()[-1]
+
+    return last_error
+
+
+def test_a_new_experiment_in_a_read_only_folder_is_refused(tmp_path: Path, as_user: Callable[..., str]) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(SCENARIO.format(name=name))
     assert tunebench(tmp_path, "run", "a.yaml", "--yes").code in (0, 1)
     experiments = tmp_path / "results" / "experiments"
     experiments.chmod(0o500)
-    words = [*as_user, sys.executable, "-m", "orchestrator", "run", "b.yaml", "--yes"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(tmp_path / "cache"), "COLUMNS": "1000"}
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    last = as_user("run", "b.yaml", "--yes")
     experiments.chmod(0o700)
-    assert done.returncode == 2
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"error: {experiments}/b-"), done.stderr
+    assert last.startswith(f"error: {experiments}/b-"), last
     assert last.endswith(": Permission denied; make it writable and readable")
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        ("experiments/*/runs/r1-t1", "{}/record.json: Permission denied; make it writable and readable"),
+        ("suite.json", "{}: cannot be read: Permission denied; make it readable"),
+        (".", "{}/suite.json: cannot be read: Permission denied; make it readable"),
+    ],
+)
+def test_a_part_of_a_folder_that_cannot_be_read_is_named_alike_by_each_command(
+    part: str, sentence: str, tmp_path: Path, call: Call, as_user: Callable[..., str]
+) -> None:
+    (tmp_path / "s.yaml").write_text(SCENARIO.format(name="a"))
+    for folder in ("results", "other"):
+        assert call(tmp_path, "run", "s.yaml", "--yes", "--results", folder)[0] in (0, 1)
+    results = tmp_path / "results"
+    (hidden,) = results.glob(part) if part != "." else [results]
+    hidden.chmod(0o400 if part == "." else 0)  # the folder itself may be listed, but not entered
+    commands = ("status", "report", "compare other", "history other", "export --to tensorboard --dest there")
+    said = {command: as_user(*command.split(), str(results)) for command in commands}
+    hidden.chmod(0o700)
+    assert said == dict.fromkeys(said, f"error: {sentence.format(hidden)}")
 
 
 @pytest.fixture

@@ -799,7 +799,7 @@ def test_places_that_are_none(tmp_path: Path) -> None:
         "none": "there is no such file or folder",
         "loop": "loop",
     }
-    for name, reason in {**reasons, "damaged": "its suite.json is damaged, or another program wrote it"}.items():
+    for name, reason in {**reasons, "damaged": "damaged/suite.json: cannot be read: it is not JSON"}.items():
         with pytest.raises(ResultsError, match=reason):
             read([tmp_path / name])
     with pytest.raises(ResultsError, match="a side is empty"):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import math
+import os
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -477,7 +479,23 @@ def test_a_damaged_campaign_of_a_folder_is_told(tmp_path: Path) -> None:
     found = history(tmp_path)
     assert len(found.campaigns) == 1
     (said,) = found.warnings
-    assert said.startswith("left out: ") and str(tmp_path / "2") in said
+    assert said.startswith(f"left out: {tmp_path}/2/suite.json: cannot be read: it is not JSON")
+
+
+def test_a_campaign_that_another_user_hides_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for day in (1, 2):
+        stored(tmp_path / f"{day}", (BASELINE, measured(BASELINE, day, [1000.0])))
+    hidden, lstat = tmp_path / "2" / "suite.json", Path.lstat
+
+    def refuse(path: Path) -> os.stat_result:
+        if path == hidden:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", refuse)
+    found = history(tmp_path)
+    assert len(found.campaigns) == 1
+    assert found.warnings == (f"left out: {hidden}: cannot be read: Permission denied; make it readable",)
 
 
 def test_a_mistake_that_leaves_no_campaign_is_one_and_replaces_no_history(

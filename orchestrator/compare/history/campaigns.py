@@ -11,6 +11,7 @@ campaigns on the command line.
 from __future__ import annotations
 
 import math
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from orchestrator.files.printable_text import counted
 from orchestrator.files.reading import resolved
 from orchestrator.records import Status
 from orchestrator.report.profile.places import has_profiled_runs
-from orchestrator.results.folder import SUITE_FILE
+from orchestrator.results.folder import SUITE_FILE, may_exist
 
 MOST_CAMPAIGNS = 1000
 
@@ -141,16 +142,16 @@ def _places(places: Sequence[Path]) -> tuple[list[tuple[Path, bool]], list[str]]
 def _inside(place: Path) -> list[Path]:
     """Return the results folders inside a folder. Return an empty list if the folder itself is a results folder.
 
-    A folder with a damaged `suite.json` counts, so that the damage is reported. A link from one folder in `place` to another one
-    does not count.
+    A folder with a damaged or hidden `suite.json` counts, so that it is reported. A link from one folder in `place` to another one
+    does not count. Also return an empty list if this user may not enter `place`.
     """
-    if not place.is_dir() or folders.holds_results(place):
+    if not place.is_dir() or not os.access(place, os.X_OK) or folders.holds_results(place):
         return []
     return [
         inner
         for inner in sorted(place.iterdir())
         if not (inner.is_symlink() and resolved(inner).parent == resolved(place))
-        and (folders.holds_results(inner) or (inner / SUITE_FILE).is_file())
+        and (folders.holds_results(inner) or may_exist(inner / SUITE_FILE))
     ]
 
 

@@ -16,7 +16,7 @@ from orchestrator.compare.sides.experiments import UNREADABLE, Origin, Place
 from orchestrator.files.reading import resolved
 from orchestrator.records import Experiment, Job, JobState, RunRecord
 from orchestrator.results.contents import Contents
-from orchestrator.results.folder import SUITE_FILE, is_ours
+from orchestrator.results.folder import is_ours
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, rows
 from orchestrator.results.table.rows import Row, Value
@@ -52,12 +52,12 @@ def without_own_tables(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 def holds_results(place: Path) -> bool:
     """Return whether a folder is a results folder of Tunebench or of the reference."""
-    return is_ours(place) or _of_reference(place) is not None
+    return is_ours(place) or reference_folder.find(place) is not None
 
 
 def read(place: Path) -> Place:
     """Return the experiments of a results folder in the requested order. Raise ResultsError if it is not a results folder."""
-    reference = _of_reference(place)
+    reference = reference_folder.find(place)
     if reference is not None:
         return _read_reference(place, reference)
     warnings: list[str] = []
@@ -70,10 +70,6 @@ def row_of(experiment: Experiment, job: Job, record: RunRecord) -> Row | None:
     """Return the row of a run that ended, as `read` makes it; None if its record is not plausible."""
     row = foreign_rows.run_row(experiment, job, record, [])
     return None if row is None else _with_more(row, record, experiment)
-
-
-def _of_reference(place: Path) -> Path | None:
-    return None if (place / SUITE_FILE).exists() else reference_folder.find(place)
 
 
 def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tuple[list[Row], Origin]]:

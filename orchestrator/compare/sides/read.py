@@ -19,12 +19,12 @@ from orchestrator.compare.sides.experiments import Origin, Place
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import ResultsError
 from orchestrator.files import gc_pause, reading
-from orchestrator.files.printable_text import counted
+from orchestrator.files.printable_text import counted, refusal
 from orchestrator.files.reading import Unreadable
 from orchestrator.files.redaction import Redactor, redact_cells, redactor
 from orchestrator.records import Device, Status
 from orchestrator.records.experiment import SAFE_ID
-from orchestrator.results.folder import SUITE_FILE
+from orchestrator.results.folder import SUITE_FILE, refuse_damaged
 from orchestrator.results.table.rows import Row, Value, ambiguous
 from orchestrator.results.table.sources import csv_file, database
 
@@ -149,8 +149,9 @@ def _place(place: Path) -> list[Place | Side]:
         if place.is_dir():
             if folders.holds_results(place):
                 return [folders.read(place)]
-            damaged = f"its {SUITE_FILE} is damaged, or another program wrote it"
-            raise Unreadable(damaged if (place / SUITE_FILE).exists() else "it is a folder without results")
+            refuse_damaged(place)
+            foreign = f"another program wrote its {SUITE_FILE}"
+            raise Unreadable(foreign if (place / SUITE_FILE).exists() else "it is a folder without results")
         content = reading.read_bytes(Path(os.path.realpath(place)), limit=reading.LOG_BYTES)
         if content.lstrip()[:1] not in (b"{", b"["):
             return [_csv_file(place, content)]
@@ -158,10 +159,12 @@ def _place(place: Path) -> list[Place | Side]:
         if not pytest_benchmark.is_pytest_benchmark(document):
             raise Unreadable("it is JSON, but not from pytest-benchmark")
         return [pytest_benchmark.read(place, document)]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         found = "it is a pipe or a device" if os.path.exists(place) else "there is no such file or folder"
         raise ResultsError(f"{place}: {found}; name {ACCEPTED}") from None
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.filename is not None:  # a file in the place, or the place itself
+            raise ResultsError(refusal(error)) from None
         raise ResultsError(f"{place}: cannot be compared: {reading.reason(error)}; name {ACCEPTED}") from None
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
+from orchestrator.files.printable_text import refusal
 from orchestrator.files.redaction import MASK, is_secret_name, redactor
 from orchestrator.measure.steps import LATEST
 from orchestrator.records import Job, RunRecord
@@ -50,7 +51,7 @@ def read(folder: Path) -> Reading:
         raise ResultsError(f"{folder}: there is no such folder; name a results folder, which `tunebench run` made")
     masked = redactor()
     root = reference_folder.find(folder)
-    if root is not None and not (folder / "suite.json").exists():
+    if root is not None:
         rows, warned = reference_folder.read(root)
         return Reading(runs=(_of_reference(foreign_rows.sound(row), root, masked) for row in rows), warnings=warned)
     store = Store.resume(folder)
@@ -59,7 +60,10 @@ def read(folder: Path) -> Reading:
 
 
 def _of_store(store: Store, warnings: list[str], masked: Masked) -> Iterator[TrackerRun]:
-    contents = store.contents()
+    try:
+        contents = store.contents()
+    except OSError as error:  # not an error of the tracker
+        raise ResultsError(refusal(error)) from None
     warnings += contents.warnings
     for stored in contents.experiments:
         if stored.experiment.id not in contents.removed:

@@ -164,7 +164,7 @@ def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[l
     if not root.is_dir():
         raise ResultsError(f"{root}: there is no such folder; name a results folder, which `tunebench run` made")
     reference_root = reference_folder.find(root)
-    if reference_root is not None and not (root / "suite.json").exists():
+    if reference_root is not None:
         read, warnings = reference_folder.read(reference_root)
         return [foreign_rows.sound(row) for row in read], warnings
     contents = Store.resume(root).contents()

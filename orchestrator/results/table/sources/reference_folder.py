@@ -21,6 +21,7 @@ from orchestrator.files import reading
 from orchestrator.measure.memory_logs import memory_summary, read_summary
 from orchestrator.measure.metrics import METRICS
 from orchestrator.records import Caveat, Status
+from orchestrator.results.folder import SUITE_FILE, may_exist
 from orchestrator.results.table.column_choice import BOOKKEEPING
 from orchestrator.results.table.rows import NO_FRAMEWORK, Row, Value, argument_cells, cell
 from orchestrator.results.table.sources.reference_log import failure
@@ -31,7 +32,12 @@ _COMPLETE = ("train_runtime", "train_samples_per_second", "train_steps_per_secon
 
 
 def find(root: Path) -> Path | None:
-    """Return the folder with the reference's `exp_*` folders: `root` or its `results/`. Return None if neither has such folders."""
+    """Return the folder with the reference's `exp_*` folders: `root` or its `results/`. Return None if neither has such folders.
+
+    Also return None for a folder with a `suite.json`, which is Tunebench's, even if this user may not see its files.
+    """
+    if may_exist(root / SUITE_FILE):
+        return None
     return next((folder for folder in (root, root / "results") if any(_folders(folder))), None)
 
 
@@ -99,7 +105,9 @@ def _stored(path: Path, warnings: list[str]) -> dict[str, object] | None:
         warnings.append(_DAMAGED)
     except FileNotFoundError:
         warnings.append("has no results.json (it did not end); its command line is used instead.")
-    except (OSError, ValueError):
+    except OSError as error:
+        warnings.append(f"results.json is not read: {reading.reason(error)}; the command line is used instead.")
+    except ValueError:
         warnings.append(_DAMAGED)
     return None
 
@@ -116,7 +124,7 @@ def _text(path: Path, warnings: list[str]) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:
-        warnings.append(f"{path.name} is not read: {error}.")
+        warnings.append(f"{path.name} is not read: {reading.reason(error)}.")
         return ""
 
 
