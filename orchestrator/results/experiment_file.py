@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def text_of(experiment: Experiment) -> str:
         '\n    "environment": null,',
     ):
         text = text.replace(unused, "", 1)  # the file is the same as before these fields were added
-    secret = _secret_in(experiment, text)
+    secret = _secret_in(experiment)
     if secret is not None:
         raise ResultsError(
             f"scenario {redact(experiment.scenario)!r} sets {secret}, which would be written into the results folder; "
@@ -63,14 +64,16 @@ def text_of(experiment: Experiment) -> str:
     return text
 
 
-def _secret_in(experiment: Experiment, text: str) -> str | None:
-    """Return the name of the variable, argument or option that has a secret, else the kind of a secret in the text, else None."""
+def _secret_in(experiment: Experiment) -> str | None:
+    """Return the name of the variable, argument or option that has a secret, else the kind of a secret in a text, else None."""
     settings = [*experiment.env.items(), *experiment.arguments.items()]
     secrets = [name for name, value in settings if value and is_secret_name(name)]
     words = experiment.custom.command if experiment.custom else experiment.script.words if experiment.script else ()
     secrets += [name for place, begin, name in secret_words(words) if not _PLACEHOLDER.fullmatch(words[place][begin:])]
     if secrets:
         return secrets[0]
+    # Tunebench computes the digests of `sources`. After the name of a file such as `credentials.py`, one looks like a secret.
+    text = dump(replace(experiment, sources=dict.fromkeys(experiment.sources, "")))
     return kind_of_secret(text) or next(filter(None, map(_kind_by_look, _texts(json.loads(text)))), None)
 
 

@@ -12,6 +12,7 @@ import pytest
 from factories.results import BASE, ended, failed, stored
 
 from orchestrator.records import Caveat
+from orchestrator.results.table.load import load
 
 Call = Callable[..., tuple[int, str, str]]
 TOKEN = "hf_QwErTyUiOpAsDfGhJkLzXcVb"
@@ -130,3 +131,15 @@ def test_the_status(in_process: Call, tmp_path: Path) -> None:
     _, out, err = in_process("status", root, "--json")
     assert "full-tiny-1" in out, err
     assert TOKEN not in out + err
+
+
+@pytest.mark.parametrize("file", ["credentials.py", "credentials.json", "my_api_key", "t.py"])
+def test_two_versions_of_a_file_stay_apart_whatever_the_file_is_called(
+    file: str, in_process: Call, tmp_path: Path
+) -> None:
+    """The digest of a file is not a secret. Masked, the digests of two versions were equal."""
+    cells = [replace(BASE, id=f"full-tiny-{n}", sources={file: str(n) * 12}) for n in (1, 2)]
+    roots = [stored(tmp_path / one.id, (one, [ended(one, n, tokens_per_s=1e3 + n) for n in (1, 2)])) for one in cells]
+    assert [*load(roots).experiments["sources"]] == [f"{file} 111111", f"{file} 222222"]
+    _, out, _ = in_process("compare", *roots)
+    assert f"content of {file}: sha256:111111111111 → sha256:222222222222" in out

@@ -217,6 +217,32 @@ def test_a_value_that_only_names_a_secret_or_may_be_code_is_stored_as_it_is(stor
     assert "is a secret" not in command_script(Command(argv=("python", "-c", text), env={"CONN": text}, cwd=Path("/s")))
 
 
+FILES = (
+    "credentials.py",
+    "secret/my_secret.py",
+    "password.py",
+    "hub_token",
+    "api_key",
+    "credentials.json",
+    "secrets.yaml",
+)
+
+
+@pytest.mark.parametrize("digest", ["7cb9786fd111", "unreadable", "123456789012"])
+@pytest.mark.parametrize("file", FILES)
+def test_the_digest_of_a_file_is_not_a_secret_whatever_the_file_is_called(store, file, digest):
+    """A training with a module `credentials.py` was refused: the scenario sets the value of credentials.py."""
+    one = of_command("python", "t.py", sources={"t.py": "0123456789ab", file: digest})
+    store.add([one])
+    assert store.experiment(one.id) == one
+
+
+@pytest.mark.parametrize("name", ["hf_QwErTyUiOpAsDfGhJkLzXcVb.py", "t.py --token=Tr0ub4dor"])
+def test_a_secret_in_the_name_of_a_file_is_refused(store, name):
+    with pytest.raises(ResultsError, match="which would be written into the results folder"):
+        store.add([of_command("python", "t.py", sources={name: "0123456789ab"})])
+
+
 def test_a_half_written_experiment_is_written_anew(store):
     store.add([experiment()])
     path = store.root / "experiments" / experiment().id / "experiment.json"

@@ -34,7 +34,7 @@ from orchestrator.files import reading, writing
 from orchestrator.files.redaction import decoded
 from orchestrator.files.redaction.forms import by_form
 from orchestrator.files.redaction.names import is_secret_name, says_secret
-from orchestrator.files.redaction.notations import LISTED, NAMED, OPTION, QUOTED, REPLACED, REST, VALUE
+from orchestrator.files.redaction.notations import DIGEST, LISTED, NAMED, OPTION, QUOTED, REPLACED, REST, VALUE
 from orchestrator.files.redaction.secret import Secret
 from orchestrator.files.redaction.values import by_value, named_secrets, secret_variables
 from orchestrator.files.redaction.words import secret_words
@@ -263,6 +263,8 @@ def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator
                 continue
             match = VALUE.match(text, named.end())
             if match is None or (quoted and REPLACED.match(match["value"])):
+                continue
+            if named["name"].endswith(".py") and DIGEST.fullmatch(match["value"]):
                 continue
             is_no_text = named["closed"] or (quoted and _may_be_code(named, match["value"]))
             if is_no_text and not match["opened"]:

@@ -26,11 +26,16 @@ LISTED = (
         rf"""\bname:[ \t]{{0,9}}{_NAME}[ \t]{{0,9}}\n[ \t]{{0,99}}value:[ \t]{{0,9}}["']?(?P<value>[^\s"'\\]{{6,8192}})""",
     ),
 )
+# The digest of a user's file, as a comparison shows it after the file's name (`content of credentials.json: sha256:…`), and as
+# `experiment.json` has it after the name of a Python file.
+FINGERPRINT = r"sha256:[0-9a-f]{12}(?![\w-])"
+DIGEST = re.compile("[0-9a-f]{12}")
 # `==` with a version is not a value: a list of packages has it (`detect-secrets==1.5.0`).
 # A shell writes a sign after a backslash, and a value with escapes as $'…'.
 VALUE = re.compile(
     rf"""(?P<opened>\$?{_QUOTE})?"""
-    r"""(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)(?:[^\s"'\\,;&)}\]<>]|\\[ ,;&(){}\[\]<>$!#*?|~])+)"""
+    rf"""(?P<value>(?!--|:|\$?\{{\w+[:}}]|={{1,2}}\d+\.\d|{FINGERPRINT})"""
+    r"""(?:[^\s"'\\,;&)}\]<>]|\\[ ,;&(){}\[\]<>$!#*?|~])+)"""
 )
 # A value in plain quotes. A value in single quotes may not contain a double quote: the mask would cross the end of a JSON string.
 QUOTED = re.compile(r""""(?:[^"\\\n]|\\.){1,8192}"|'(?:[^"'\\\n]|\\.){1,8192}'""")

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from orchestrator.files.redaction.names import is_secret_name, says_secret
+from orchestrator.files.redaction.notations import FINGERPRINT
 from orchestrator.files.redaction.secret import Secret
 
 _SHORTEST_SECRET = 8
@@ -54,8 +55,11 @@ def _named(value: Any, name: str) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=1024)
 def _is_ordinary(name: str, value: str) -> bool:
-    """Return whether the value is short, a word or a number. Under a name such as `CACHE_KEY`, an identifier is ordinary, too."""
-    if len(value) < _SHORTEST_SECRET:
+    """Return whether the value is short, a word, a number or the digest of a file.
+
+    Under a name such as `CACHE_KEY`, an identifier is ordinary, too.
+    """
+    if len(value) < _SHORTEST_SECRET or re.fullmatch(FINGERPRINT, value):
         return True
     word = len(value) <= _LONGEST_WORD and _WORD.fullmatch(value)
     return bool(word or _NUMBER.fullmatch(value) or (not says_secret(name) and _IDENTIFIER.fullmatch(value)))
