@@ -7,6 +7,7 @@ of a run. docs/failures.md is made from this table.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ _CAPACITY = re.compile(
 )
 _PIECES = re.compile(r"[^\n]*?(?P<pieces>[\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")  # in the same message
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_GIB = {"KiB": 2**-20, "MiB": 2**-10, "GiB": 1.0}
+_NUMBER = re.compile(r"\d{1,11}(\.\d+)?")
 _MODULE = re.compile(r"(No module named|Packages) '?(?P<name>[A-Za-z_][\w]*)")
 _CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
 
@@ -96,17 +98,21 @@ def _needed(text: str) -> tuple[str, bool]:
     if not match:
         return "did not fit", False
     unused = _PIECES.match(text, match.end())
-    capacity, pieces = _bytes(match["capacity"]), _bytes(unused["pieces"]) if unused else 0.0
-    least = capacity - _bytes(match["free"]) - pieces + _bytes(match["tried"])
-    needed = f"needed at least {least / 2**30:.1f} GiB of {capacity / 2**30:.1f}"
+    capacity, pieces = _gib(match["capacity"]), _gib(unused["pieces"]) if unused else 0.0
+    used = capacity - _gib(match["free"]) - pieces
+    least = used + _gib(match["tried"])
+    if not (0 < used < least and round(capacity, 1)):  # also if one of them is nan
+        return "did not fit", False
+    needed = f"needed at least {least:.1f} GiB of {capacity:.1f}"
     if least > capacity or not pieces:
         return needed, False
-    return f"{needed}; enough was free, but in pieces ({pieces / 2**30:.1f} GiB reserved and unused)", True
+    return f"{needed}; enough was free, but in pieces ({pieces:.1f} GiB reserved and unused)", True
 
 
-def _bytes(text: str) -> float:
+def _gib(text: str) -> float:
+    """Return an amount in GiB; nan if it has no number, because several ranks wrote into the log at once (`1.2.3 GiB`)."""
     number, unit = text.split()
-    return float(number) * _UNITS[unit]
+    return float(number) * _GIB[unit] if _NUMBER.fullmatch(number) else math.nan
 
 
 _TABLE = (

@@ -214,6 +214,26 @@ def test_memory(arguments: dict[str, str], text: str, said: str) -> None:
     assert hint("oom_cuda", text, experiment(arguments=arguments)) == said
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            TORCH.replace(number, bad)
+            for number in ("2.00", "79.10", "512.00")
+            for bad in ("1.2.3", ".", "...", "9" * 400)
+        ),
+        *(IN_PIECES.replace("9.14", bad) for bad in ("1.2.3", "...", "1." * 200, "9" * 400)),
+        *(TORCH.replace("79.10", bad) for bad in ("0", "0.00", "0.4")),
+        TORCH.replace("79.10 GiB", "1.00 KiB").replace("512.00 MiB", "0.50 KiB"),
+        IN_PIECES.replace("9.14", "99.14"),
+    ],
+)
+def test_numbers_of_a_message_that_cannot_be_true_are_left_out(text: str) -> None:
+    """Ranks that write at once leave such numbers. They made the run's cause a ValueError of Tunebench."""
+    said = hint("oom_cuda", text, experiment(arguments={BATCH: "8"}))
+    assert kind_of_text(text) == "oom_cuda" and said == "batch 8 did not fit; try 4, or gradient checkpointing"
+
+
 def test_what_is_set_already_is_not_proposed() -> None:
     apart = experiment(env={"PYTORCH_ALLOC_CONF": "expandable_segments:True"})
     said = hint("oom_cuda", IN_PIECES, apart)
