@@ -109,6 +109,7 @@ def read(
     trainer = trainers.get(experiment.trainer)
     reading = _steps(experiment, run_dir, workers, wall_s)
     own = _of_trainer(experiment, "metrics", trainer.metrics(run_dir), Measurement)
+    benchmarks = tuple(_of_trainer(experiment, "benchmarks", trainer.benchmarks(run_dir), Mapping))
     asked = _Asked(run_dir)
     sampled = [number for name, monitor in watching for number in asked(name, monitor.measurements, Measurement)]
     broken_by = partial(limits.broken_by_reading, wall_s=wall_s, gpu_bytes=_memory_of_one(gpus))
@@ -128,12 +129,17 @@ def read(
             for name, monitor in watching
             for row in asked(name, monitor.devices, Mapping)
         ),
-        benchmarks=tuple(_of_trainer(experiment, "benchmarks", trainer.benchmarks(run_dir), Mapping)),
+        benchmarks=benchmarks,
         workers=tuple(workers),
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
         impossible=reading.impossible,
-        contradiction=why_wrong(run_dir) or reading.contradiction or _broken_limit(experiment, own, reading, wall_s),
+        contradiction=(
+            why_wrong(run_dir)
+            or reading.contradiction
+            or limits.longer_than_the_run(benchmarks, wall_s)
+            or _broken_limit(experiment, own, reading, wall_s)
+        ),
         broken_promises=tuple(_broken_promises(experiment, numbers)),
         warnings=(
             *reading.warnings,

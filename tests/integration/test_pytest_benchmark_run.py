@@ -162,3 +162,21 @@ def test_a_record_that_is_too_large_to_be_read_is_a_failure_with_a_sentence(tmp_
     (record,) = (json.loads(file.read_text()) for file in done.results.glob("experiments/*/runs/*/record.json"))
     assert done.code == 1 and record["status"] == "failed"
     assert "MiB, and at most 16 are read; shorten the names of its numbers" in record["cause"]
+
+
+def test_a_benchmark_whose_clock_counts_no_seconds_is_named(tmp_path: Path) -> None:
+    """The geometric mean over the benchmarks was possible, so the run was ok with a benchmark longer than the whole run."""
+    text = """
+import time
+import pytest
+
+@pytest.mark.benchmark(timer=lambda: time.perf_counter() * 1e6)
+def test_slow(benchmark):
+    benchmark.pedantic(time.sleep, args=(0.02,), rounds=3)
+
+def test_fast(benchmark):
+    benchmark.pedantic(sum, args=([1, 2],), rounds=20)
+"""
+    _, record = carried_out(tmp_path, suite(tmp_path, text))
+    assert (record.status, record.kind) == (Status.INVALID, "impossible")
+    assert str(record.cause).startswith("round_time_s of 'bench.py::test_slow' is 2")

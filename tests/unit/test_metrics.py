@@ -7,7 +7,7 @@ import settings
 from factories.cases import cases
 
 from orchestrator.measure.metrics import FACTS, METRICS, SETTINGS, Show, Where, metric, show
-from orchestrator.measure.metrics.limits import broken_limit
+from orchestrator.measure.metrics.limits import broken_limit, longer_than_the_run
 from orchestrator.report.tables.metrics_page import page
 
 
@@ -71,6 +71,40 @@ def test_the_page_in_docs_is_the_registry(golden) -> None:
 )
 def test_limits_of_values(name: str, value: float, possible: bool) -> None:
     assert (broken_limit(metric(name), value, wall_s=4.0) is None) == possible
+
+
+def of_rounds(median: object, rounds: object = 5) -> dict[str, object]:
+    return {"fullname": "b.py::test_a[1]", "round_time_s": median, "rounds": rounds}
+
+
+@pytest.mark.parametrize(
+    ("median", "rounds"),
+    [(20.1, 5), (20.1, 1), (20.1, None), (9.2, 5), (3600, 5), (1.7e-7, 10**15), (1e308, 2**52), (4.0, 100)],
+)
+def test_a_benchmark_that_took_longer_than_its_run_is_named(
+    median: float, rounds: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    said = longer_than_the_run([of_rounds(1e-6), of_rounds(median, rounds)], 4.0)
+    assert said is not None and said.startswith("round_time_s of 'b.py::test_a[1]' is ")
+    assert said.endswith(" must fit into the 4 s of the whole run")
+    assert longer_than_the_run([of_rounds(median, rounds)], None) is None
+
+
+@pytest.mark.parametrize(
+    ("median", "rounds"),
+    [
+        *((1e-6, 5), (0.8, 5), (4.0, 1), (1e-7, 10_000_000), (9.0, 1), (2e-8, 2**26)),
+        (4.0, 8),  # eight processes measured one round each, all at once
+        *((0.5, 64), (4.0, 16), (None, 5), ("20", 5), (True, True), (1.0, "x"), (1.0, -7), (1.0, 0), (1.0, 2.5)),
+        *((0.5, float("nan")), (float("nan"), 5), (float("inf"), 5), (10**400, 5), (1.0, 10**400)),
+    ],
+)
+def test_a_benchmark_within_its_run_is_possible(
+    median: object, rounds: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert longer_than_the_run([{}, of_rounds(median, rounds)], 4.0) is None
 
 
 @pytest.mark.parametrize("name", METRICS)

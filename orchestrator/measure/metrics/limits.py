@@ -6,9 +6,12 @@ A speed, an amount of work or a memory cannot exceed what machines can do. A met
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from orchestrator.files.printable_text import counted
+from orchestrator.files.printable_text import counted, quoted
+from orchestrator.measure.memory_logs import finite
 from orchestrator.measure.metrics import METRICS
 from orchestrator.measure.metrics.metric import Metric, Where
 
@@ -112,6 +115,20 @@ def _broken_amount(unit: str, value: float, *, wall_s: float | None, devices: in
     most = _MOST_PER_S_AND_CORE[unit] * cores if cores is not None and unit in _MOST_PER_S_AND_CORE else None
     if most is not None and value > most:
         return f"must be at most {most:.3g}, because {counted(cores or 0, 'core')} cannot reach more"
+    return None
+
+
+def longer_than_the_run(benchmarks: Iterable[Mapping[str, Any]], wall_s: float | None) -> str | None:
+    """Return a sentence about a benchmark whose rounds took longer than the run of `wall_s` seconds. Return None if there is none.
+
+    At least half of the rounds took the median or longer, and a round has one call or more. A suite may measure its rounds in
+    several processes, and each core runs one of them at a time.
+    """
+    for benchmark in benchmarks:
+        time, rounds = finite(benchmark.get("round_time_s")) or 0.0, finite(benchmark.get("rounds")) or 1
+        if wall_s is not None and time * max(1, rounds / 2 / (os.cpu_count() or 1)) > longest_s(wall_s):
+            name, count = quoted(benchmark.get("fullname"), longest=200), counted(int(rounds), "round")
+            return f"round_time_s of {name} is {time:.6g}, and its {count} must fit into the {wall_s:.4g} s of the whole run"
     return None
 
 
