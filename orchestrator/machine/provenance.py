@@ -7,7 +7,6 @@ loaded.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -32,7 +31,6 @@ __all__ = ["Machine", "collect", "installed", "pip_freeze", "python_version", "t
 _INTERPRETER_S, _FREEZE_S, _GIT_S = 60.0, 180.0, 10.0
 _FOLDER_NAME = re.compile(r"(?P<name>.+?)(-(?P<version>[^-]+)(-py[\d.]+.*)?)?\.(dist-info|egg-info|egg)")
 _VERSION = re.compile(r"^Version: (?P<version>\S+)", re.MULTILINE)
-_PATHS_SCRIPT = "import json, platform, sys; print(json.dumps([platform.python_version(), sys.path]))"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +66,26 @@ def _cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _capture(argv: Sequence[str], timeout_s: float) -> str:
+def _capture(argv: Sequence[str], timeout_s: float, env: Mapping[str, str | None] | None = None) -> str:
     from orchestrator.machine import process
 
-    return process.capture(argv, timeout_s)
+    return process.capture(argv, timeout_s, env)
 
 
-def _last_line(argv: Sequence[str], timeout_s: float) -> str:
+def _python_path() -> str | None:
+    """Return PYTHONPATH as a run sees it: a run works in its own folder, where relative folders do not exist."""
+    return os.pathsep.join(filter(os.path.isabs, os.environ.get("PYTHONPATH", "").split(os.pathsep))) or None
+
+
+def asked(python: str | None, value: str, before: str, *, timeout_s: float = _INTERPRETER_S) -> Any:
+    """Return the value of an expression in an interpreter that sees the folders of a run (see `process.question`).
+
+    Raise LaunchError if the interpreter does not start, or fails. Raise ValueError if it gives no answer.
+    """
     from orchestrator.machine import process
 
-    return process.last_line(_capture(argv, timeout_s))
+    argv = [os.path.expanduser(python or sys.executable), "-c", process.question(value, before)]
+    return process.answer(process.capture(argv, timeout_s, {"PYTHONPATH": _python_path()}))
 
 
 def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
@@ -98,11 +106,12 @@ def _asked(python: str | None) -> tuple[str | None, Mapping[str, str]]:
     Reading the metadata takes ten times as long.
     """
     # Paths are compared, not files: the interpreters of two virtual environments link to the same file.
-    if python is None or os.path.abspath(os.path.expanduser(python)) == os.path.abspath(sys.executable):
+    is_own = python is None or os.path.abspath(os.path.expanduser(python)) == os.path.abspath(sys.executable)
+    if is_own and (os.environ.get("PYTHONPATH") or None) == _python_path():
         return platform.python_version(), installed(sys.path)
     # Another program than Python may answer anything.
-    with suppress(LaunchError, ValueError, RecursionError):
-        match json.loads(_last_line([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S)):
+    with suppress(LaunchError, ValueError):
+        match asked(python, "[platform.python_version(), sys.path]", "import platform"):
             case [str(version), [*path]] if all(isinstance(folder, str) for folder in path):
                 return version, installed(path)
     return None, {}
@@ -112,19 +121,20 @@ def installed(path: Sequence[str]) -> dict[str, str]:
     """Return a dict from normalised package name to version, read from the names of the folders in these folders.
 
     A process that imported setuptools also searches `_vendor`, its folder of copies. These copies are not installed packages.
+    Nor is a package in the current folder if this folder is searched only as the current one: a run works in another folder.
     """
     versions: dict[str, str] = {}
     for folder in path:
-        if os.path.basename(folder) == "_vendor":
+        # `python -c` searches the current folder first, as "".
+        if not folder or os.path.basename(folder) == "_vendor":
             continue
         try:
-            names = os.listdir(folder or os.curdir)
+            names = os.listdir(folder)
         except OSError:
             continue
         for name in names:
             match = _FOLDER_NAME.fullmatch(name)
-            # `python -c` searches the current folder first, as "". A checkout there is not installed.
-            if match is None or not (folder or match["version"]):
+            if match is None:
                 continue
             if version := match["version"] or _version_in(os.path.join(folder, name)):
                 versions.setdefault(re.sub(r"[-_.]+", "-", match["name"]).lower(), version)
@@ -146,8 +156,9 @@ def pip_freeze(python: str | None) -> str:
     """
     # Without `-P`, Python would import modules of the working folder first. Before version 3.11 it has no such option.
     interpreter = [os.path.expanduser(python)] if python else [sys.executable, "-P"]
+    env = {"PYTHONPATH": _python_path()}
     try:
-        text = _capture([*interpreter, "-m", "pip", "--disable-pip-version-check", "freeze"], _FREEZE_S)
+        text = _capture([*interpreter, "-m", "pip", "--disable-pip-version-check", "freeze"], _FREEZE_S, env)
     except LaunchError:
         text = "".join(f"{name}=={version}\n" for name, version in sorted(_interpreter(python)[1].items()))
     return redact(text)

@@ -27,8 +27,8 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.files.cache import cache_folder
 from orchestrator.files.redaction import masker
 from orchestrator.machine import cgroup
-from orchestrator.machine.process import capture, last_line
-from orchestrator.machine.provenance import python_version, this_machine
+from orchestrator.machine.process import capture
+from orchestrator.machine.provenance import asked, python_version, this_machine
 
 if TYPE_CHECKING:
     from orchestrator.executors.slurm.cluster.probe import Probed
@@ -60,9 +60,9 @@ VERSIONS = {
 }
 SMALL_DISK_BYTES = 10 * 2**30
 CLOCK_S = 5.0
-TORCH_CHECK = (
-    "import torch; gpus = torch.cuda.is_available(); nccl = torch.cuda.nccl.version() if gpus else (); "
-    "print(torch.__version__, torch.version.cuda, gpus, torch.cuda.device_count(), '.'.join(map(str, nccl)) or '-')"
+IMPORT_TORCH = "import torch; gpus = torch.cuda.is_available(); nccl = torch.cuda.nccl.version() if gpus else ()"
+TORCH_FACTS = (
+    "[str(torch.__version__), torch.version.cuda, gpus, torch.cuda.device_count(), '.'.join(map(str, nccl)) or '-']"
 )
 
 
@@ -131,15 +131,20 @@ def _finding(name: str, found: str, *, todo: str | None = None, level: Level = L
 def _interpreter(python: str | None) -> Iterator[Finding]:
     yield _finding("tunebench's Python", f"{sys.version.split()[0]} ({sys.executable})")
     if python:
-        Path(python).exists()  # raises OSError if the path is too long
+        exists = Path(python).expanduser().exists()  # raises OSError if the path is too long
         version = python_version(python)
-        todo = None if version else "give --python the path of an existing interpreter"
+        problem = "it gave no answer" if exists else "it does not exist"
+        todo = None if version else f"{problem}; give --python the path of an existing interpreter"
         yield _finding(
             "training Python", f"{version} ({python})" if version else python, todo=todo, level=Level.MISSING
         )
 
 
 def _packages(python: str | None) -> Iterator[Finding]:
+    if python and python_version(python) is None:
+        for name in (*NEEDED, *OPTIONAL):
+            yield _finding(name, "unknown: the interpreter gave no answer", todo="see training Python")
+        return
     installed = this_machine().packages(python)
     needed = {name: f"install it in the training environment: pip install {name}" for name in NEEDED}
     optional = {name: f"only needed for {purpose}" for name, purpose in OPTIONAL.items()}
@@ -161,16 +166,16 @@ def _other_version(name: str, version: str) -> str | None:
 
 
 def _torch(python: str | None) -> Finding:
-    interpreter = os.path.expanduser(python or sys.executable)
     try:
-        answer = capture([interpreter, "-c", TORCH_CHECK], timeout_s=120)
-        version, cuda, available, count, nccl = last_line(answer).split()
+        version, cuda, available, count, nccl = asked(python, TORCH_FACTS, IMPORT_TORCH, timeout_s=120)
     except (OrchestratorError, ValueError) as error:
         text = (str(error).strip().splitlines() or ["no answer"])[-1]
-        return _finding("torch runs", text, todo="repair the installation of torch", level=Level.MISSING)
-    if available == "True":
+        started = not python or python_version(python) is not None
+        todo = "repair the installation of torch" if started else "see training Python"
+        return _finding("torch runs", text, todo=todo, level=Level.MISSING)
+    if available:
         return _finding("torch runs", f"{version}, CUDA {cuda}, {count} device(s), NCCL {nccl}")
-    todo = "install a build of torch with CUDA to use GPUs" if cuda == "None" else "torch sees no GPU: check the driver"
+    todo = "install a build of torch with CUDA to use GPUs" if cuda is None else "torch sees no GPU: check the driver"
     return _finding("torch runs", f"{version}, CPU only", todo=todo)
 
 

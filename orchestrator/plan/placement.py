@@ -18,7 +18,7 @@ from typing import Any
 from orchestrator.entry_points import WrongAnswer
 from orchestrator.files.printable_text import quoted
 from orchestrator.machine.environments import containers
-from orchestrator.machine.provenance import Machine
+from orchestrator.machine.provenance import Machine, python_version
 from orchestrator.plan.config.argument_text import as_yaml
 from orchestrator.plan.config.frameworks import FrameworkSource
 from orchestrator.plan.data import missing_data, missing_model
@@ -266,6 +266,9 @@ def _no_package(experiment: Experiment, trainer: Trainer, machine: Machine) -> R
     missing = [text for text in required if not _satisfied(text, installed.get(_name(text)))]
     if not missing:
         return None
+    if experiment.python and not installed and python_version(experiment.python) is None:
+        text = f"the interpreter {experiment.python} gave no answer; it must be Python, or a program that starts Python"
+        return Reason(kind="no_interpreter", text=text)
     where = f"in {experiment.python}" if experiment.python else "in this environment"
     cure = "install with pip"
     if software:

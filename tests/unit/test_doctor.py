@@ -59,6 +59,27 @@ def test_an_interpreter_that_starts_is_shown_with_its_version(in_process: Call, 
     assert found["level"] == "ok" and str(found["found"]).startswith(f"{platform.python_version()} (")
 
 
+@pytest.mark.parametrize("says", ["echo done", "printf done"])
+def test_what_an_interpreter_prints_after_its_answer_hides_nothing(in_process: Call, tmp_path: Path, says: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nprintf 'loading 10%'\n{sys.executable} \"$@\"\ncode=$?\n{says}\nexit $code\n")
+    python.chmod(0o755)
+    _, with_text, _ = in_process("doctor", "--json", "--python", str(python))
+    _, plain, _ = in_process("doctor", "--json")
+    names = ("torch", "transformers", "torch runs")
+    assert [by_name(with_text)[name] for name in names] == [by_name(plain)[name] for name in names]
+    assert by_name(with_text)["training Python"]["level"] == "ok"
+
+
+def test_an_interpreter_without_an_answer_lacks_no_package(in_process: Call) -> None:
+    code, out, _ = in_process("doctor", "--json", "--python", "/bin/true")
+    found = by_name(out)
+    assert code == 1 and str(found["training Python"]["todo"]).startswith("it gave no answer; ")
+    assert (found["torch"]["found"], found["torch"]["level"]) == ("unknown: the interpreter gave no answer", "note")
+    assert str(found["torch runs"]["found"]).startswith("the interpreter gave no answer; it must be Python")
+    assert found["torch runs"]["todo"] == "see training Python"
+
+
 OTHER = {"torch": "1.9.0", "transformers": "4.1.0", "accelerate": "2.0", "peft": "0.13.2", "trl": "0.9.6"}
 SUPPORTED = {
     "torch": "2.4.0a0+f70bd71a48.nv24.6",

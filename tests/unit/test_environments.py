@@ -79,7 +79,7 @@ def test_the_version_of_the_interpreter_matters_and_its_path_does_not(tmp_path: 
     link.symlink_to(sys.executable)
     assert digest("a", python=str(link)) == digest("a", python=sys.executable) == digest("a")
     other = tmp_path / "other-python"
-    other.write_text('#!/bin/sh\necho \'["cpython", [3, 9], "linux-x86_64"]\'\n')
+    other.write_text('#!/bin/sh\necho \'<tunebench>["cpython", [3, 9], "linux-x86_64"]</tunebench>\'\n')
     other.chmod(0o755)
     assert digest("a", python=str(other)) != digest("a")
 

@@ -209,3 +209,18 @@ def test_an_argument_that_undoes_the_framework() -> None:
         reason = undone(framework, merged)
         assert reason is not None
         assert reason.kind == "undoes_framework_config"
+
+
+def test_an_interpreter_without_an_answer_lacks_no_package(tmp_path: Path) -> None:
+    """A package was said to be missing, although nothing is known about the interpreter."""
+    for name, text in (("silent", "exit 0"), ("failing", "exit 1"), ("other", "echo '[1]'")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+        planned = replace(CPU, python=str(tmp_path / name))
+        reason = cannot_run_here(planned, get(planned.trainer), Machine())
+        assert reason is not None and reason.kind == "no_interpreter"
+        assert reason.text.startswith(f"the interpreter {tmp_path / name} gave no answer; it must be Python")
+    (tmp_path / "bare").write_text(f"#!/bin/sh\nexec {sys.executable} -I -S \"$@\"\n")
+    (tmp_path / "bare").chmod(0o755)
+    planned = replace(CPU, python=str(tmp_path / "bare"))
+    assert kind(planned, Machine()) == "package_missing"

@@ -1,5 +1,6 @@
 """Facts of the machine: found quickly, never by an exception."""
 
+import ast
 import importlib.metadata
 import json
 import re
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.machine import gpus, provenance
+from orchestrator.machine.environments import request_digest
 from orchestrator.records import Gpu
 
+ROOT = Path(__file__).parents[2]
 GPUS = tuple(Gpu(index=number, uuid=f"GPU-{number}{number}-x", name="NVIDIA X") for number in range(4))
 
 
@@ -81,12 +84,71 @@ def test_another_program_in_place_of_the_interpreter_has_no_packages(tmp_path: P
     assert provenance.Machine().packages(str(program)) == {}
 
 
-def test_lines_that_an_interpreter_prints_at_its_start_are_not_its_answer(tmp_path: Path) -> None:
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\necho 'loading module {{}}'\necho '[1]'\nexec {sys.executable} \"$@\"\n")
-    program.chmod(0o755)
-    assert provenance.python_version(str(program)) == provenance.python_version(None)
-    assert provenance.Machine().packages(str(program)) == provenance.Machine().packages(sys.executable)
+def wrapper(path: Path, before: str = "", after: str = "") -> str:
+    """Write an interpreter that is a shell script, which prints something of its own."""
+    path.write_text(f'#!/bin/sh\n{before}\n{sys.executable} "$@"\ncode=$?\n{after}\nexit $code\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+SAYS = {
+    "lines before": ("echo 'loading module {}'; echo '[1]'", ""),
+    "a title": ("printf '\\033]0;python\\007'", ""),
+    "a progress bar": ("printf 'loading 10%%\\rloading 100%%\\r'", ""),
+    "lines after": ("", "echo; echo '[2]'; echo 'python took 3 s'"),
+    "text after": ("", "printf done"),
+    "its command before": ('echo "running: $@"', ""),
+    "its command after": ("", 'echo "ended: $@"'),
+    "bytes": ("printf '\\377\\376\\000'", "printf '\\377'"),
+    "Windows line ends": ("printf 'loading\\r\\n'", "printf '\\r\\n'"),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), SAYS.values(), ids=SAYS.keys())
+def test_what_an_interpreter_prints_before_and_after_is_not_its_answer(tmp_path: Path, before: str, after: str) -> None:
+    python = wrapper(tmp_path / "python", before, after)
+    assert provenance.python_version(python) == provenance.python_version(None)
+    assert provenance.Machine().packages(python) == provenance.Machine().packages(sys.executable)
+    assert request_digest.starts(Path(python))
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["own", "python"])
+@pytest.mark.parametrize(
+    ("python_path", "version"),
+    [
+        *((path, None) for path in ("", ":", "./", ":/nowhere", "/nowhere:.")),
+        *((path, "2.0") for path in (":{X}", ".:{X}", "../here:{X}", "sub:{X}", "{X}:")),
+        *((path, "1.0") for path in ("{HERE}", "{HERE}/../here:{X}", ":{HERE}:{X}", "{HERE}:.")),
+        ("{HERE}/sub:{X}", "3.0"),
+    ],
+)
+def test_folders_that_depend_on_the_current_folder_are_not_those_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python_path: str, version: str | None, is_own: bool
+) -> None:
+    """A run works in another folder. An absolute folder that is the current one counts."""
+    for folder, of in (("here", "1.0"), ("x", "2.0"), ("here/sub", "3.0")):
+        (tmp_path / folder / "my_lib.egg-info").mkdir(parents=True)
+        (tmp_path / folder / "my_lib.egg-info" / "PKG-INFO").write_text(f"Version: {of}\n")
+        (tmp_path / folder / f"other-{of}.dist-info").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("PYTHONPATH", python_path.format(X=tmp_path / "x", HERE=tmp_path / "here"))
+    python = None if is_own else wrapper(tmp_path / "python")
+    code = f"from orchestrator.machine import provenance as p; print(p.Machine().packages({python!r}))"
+    # Tunebench deletes the current folder from its own path (`__main__.py`).
+    argv = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
+    found = ast.literal_eval(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+    assert [found.get("my-lib"), found.get("other")] == [version, version]
+
+
+def test_the_frozen_packages_are_those_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, of in (("here", "1.0"), ("x", "2.0")):
+        (tmp_path / folder / f"other-{of}.dist-info").mkdir(parents=True)
+        text = f"Metadata-Version: 2.1\nName: other\nVersion: {of}\n"
+        (tmp_path / folder / f"other-{of}.dist-info" / "METADATA").write_text(text)
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("PYTHONPATH", f":{tmp_path / 'x'}")
+    for python in (None, wrapper(tmp_path / "python")):
+        assert re.findall("(?m)^other==.*", provenance.pip_freeze(python)) == ["other==2.0"]
 
 
 def test_collect_is_json_and_holds_the_facts():

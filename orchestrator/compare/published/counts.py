@@ -44,11 +44,11 @@ def _counted(experiments: Sequence[Experiment]) -> list[dict[str, Any]]:
     """Return the program's answer for each experiment. Raise LaunchError if the program fails."""
     python = os.path.expanduser(experiments[0].python or sys.executable)
     with tempfile.TemporaryDirectory(prefix="tunebench-counts-") as name:
-        file = Path(name) / "commands.json"
+        file, answer = Path(name) / "commands.json", Path(name) / "counts.json"
         commands = [flags(HuggingFace().arguments(experiment, Path(name))) for experiment in experiments]
         file.write_text(json.dumps(commands), encoding="utf-8")
-        answer = process.capture([python, str(PROGRAM), str(file), str(SOURCES)], LIMIT_S)
-    counted: list[dict[str, Any]] = json.loads(process.last_line(answer))
+        process.capture([python, str(PROGRAM), str(file), str(SOURCES), str(answer)], LIMIT_S)
+        counted: list[dict[str, Any]] = json.loads(answer.read_text(encoding="utf-8"))
     return counted
 
 

@@ -28,10 +28,7 @@ _START_S = 60.0
 _COMMENT = re.compile(r"(^|\s)#.*")
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _FOLDER_ENDS = r"/?(?=[\[\s;#]|$)"
-_TAG_SCRIPT = (
-    "import json, sys, sysconfig; "
-    "print(json.dumps([sys.implementation.name, list(sys.version_info[:2]), sysconfig.get_platform()]))"
-)
+_TAG = "[sys.implementation.name, list(sys.version_info[:2]), sysconfig.get_platform()]"
 
 
 def digest(request: EnvironmentRequest) -> str:
@@ -129,10 +126,11 @@ def _asked(python: str) -> str | None:
     from orchestrator.machine import process
 
     try:
-        match json.loads(process.last_line(process.capture([python, "-I", "-c", _TAG_SCRIPT], _START_S))):
+        argv = [python, "-I", "-c", process.question(_TAG, "import sysconfig")]
+        match process.answer(process.capture(argv, _START_S)):
             case [str(implementation), [int(major), int(minor)], str(platform)]:
                 return _tag(implementation, [major, minor], platform)
-    except (LaunchError, ValueError, RecursionError):  # another program may answer anything
+    except (LaunchError, ValueError):  # another program may answer anything
         pass
     return None
 

@@ -26,8 +26,9 @@ from orchestrator.files import writing
 from orchestrator.machine import cgroup, process_tree
 from orchestrator.machine.child_environment import MARKER, checked_marker, child_environment
 from orchestrator.machine.process import warm
+from orchestrator.machine.process.captured import answer as answer
 from orchestrator.machine.process.captured import capture as capture
-from orchestrator.machine.process.captured import last_line as last_line
+from orchestrator.machine.process.captured import question as question
 from orchestrator.machine.process.starts import companion as companion
 from orchestrator.machine.process.starts import sidecar as sidecar
 from orchestrator.machine.process.starts import spawn as spawn

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import selectors
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from orchestrator.errors import LaunchError, NoAnswer
 from orchestrator.machine.child_environment import child_environment
 from orchestrator.machine.stop_signals import held_back, interrupted_once
 
 CAPTURED_BYTES = 16 * 2**20
+# The code of a question does not contain the mark itself, since a wrapper may print its command line.
+_ANSWER = re.compile("^<tunebench>(.*)</tunebench>", re.MULTILINE)
 
 
 def capture(argv: Sequence[str], timeout_s: float, env: Mapping[str, str | None] | None = None) -> str:
@@ -38,9 +43,26 @@ def capture(argv: Sequence[str], timeout_s: float, env: Mapping[str, str | None]
     return done.stdout.decode(errors="replace")
 
 
-def last_line(answer: str) -> str:
-    """Return the last line of a program's answer. A wrapper, a `sitecustomize.py` or a library may print other lines before it."""
-    return answer.strip().rpartition("\n")[2]
+def question(value: str, before: str = "import json") -> str:
+    """Return code for `python -c`, without modules of the current folder. It prints an expression's value, a JSON value.
+
+    `before` is code that imports modules.
+    """
+    path = "import sys; sys.path[:] = filter(None, sys.path)"
+    return f'{path}\n{before}\nimport json; print("\\n<tune" "bench>" + json.dumps({value}) + "</tunebench>")'
+
+
+def answer(output: str) -> Any:
+    """Return the value that the code of a `question` printed. Raise ValueError if there is none.
+
+    A wrapper, a `sitecustomize.py` or a library may print other text before and after it.
+    """
+    try:
+        return json.loads(_ANSWER.findall(output)[-1])
+    except (IndexError, ValueError, RecursionError) as error:
+        raise ValueError(
+            "the interpreter gave no answer; it must be Python, or a program that starts Python"
+        ) from error
 
 
 def _captured(argv: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:

@@ -1,6 +1,6 @@
-"""Counts the parameters of models and reads their architecture, without training them: `counts.py FILE INSTRUMENT`.
+"""Counts the parameters of models and reads their architecture, without training them: `counts.py FILE INSTRUMENT RESULT`.
 
-FILE is a JSON list. Each item is the command line of a run of `sft.py`, as a list of words. The result is a JSON list on stdout.
+FILE is a JSON list. Each item is the command line of a run of `sft.py`, as a list of words. RESULT gets a JSON list.
 Each item has `trainable_parameters`, `total_parameters`, `architecture`, and the `versions` of the packages that matter.
 
 Each model is built by the functions of `sft.py`, but on torch's device `meta`. So it has every shape, and needs no memory. The
@@ -62,7 +62,7 @@ def read(model: Any, instrument: str) -> Dict[str, Any]:
 
 
 def main() -> None:
-    file, instrument = sys.argv[1:]
+    file, instrument, result = sys.argv[1:]
     with open(file, encoding="utf-8") as stream:
         commands = json.load(stream)
     try:
@@ -71,7 +71,8 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from error
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    json.dump([{**one, "versions": versions} for one in counted], sys.stdout)
+    with open(result, "w", encoding="utf-8") as stream:
+        json.dump([{**one, "versions": versions} for one in counted], stream)
 
 
 if __name__ == "__main__":

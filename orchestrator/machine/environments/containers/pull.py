@@ -32,11 +32,13 @@ from orchestrator.records.environment import EnvironmentRequest
 _SHORT_S, _START_S = 60.0, 600.0
 # The interpreter unless the user names another, and the words of podman and apptainer if the image does not have it.
 _PYTHON, _MISSING = "python", re.compile("not found|no such file", re.IGNORECASE)
-_PACKAGES_SCRIPT = (
-    "import json, platform\n"
+_PACKAGES = (
+    "[platform.python_version(), {d.metadata['Name']: d.version for d in distributions() if d.metadata['Name']}]"
+)
+_DISTRIBUTIONS = (
+    "import platform\n"
     "try:\n from importlib.metadata import distributions\n"
-    "except ImportError:\n def distributions(): return ()\n"
-    "print(json.dumps([platform.python_version(), {d.metadata['Name']: d.version for d in distributions() if d.metadata['Name']}]))"
+    "except ImportError:\n def distributions(): return ()"
 )
 
 
@@ -161,8 +163,8 @@ def _content(
     settings = containers.settings_of(container, place, [], image=image.digest)
     step = Step(what="starting its interpreter", argv=())
     try:
-        answer = _asked(container, settings, place, (container.interpreter, "-c", _PACKAGES_SCRIPT))
-        match json.loads(process.last_line(answer)):
+        argv = (container.interpreter, "-c", process.question(_PACKAGES, _DISTRIBUTIONS))
+        match process.answer(_asked(container, settings, place, argv)):
             case [str(version), dict() as packages]:
                 return version, {str(name).lower().replace("_", "-"): str(of) for name, of in packages.items()}
     except LaunchError as error:
