@@ -170,8 +170,8 @@ def parse(text: str) -> Timeline:
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return Timeline(problem="the sampler wrote nothing")
-    if HEADER not in lines:  # the last line gives the reason; a library's warnings may precede it
-        return Timeline(problem=one_line(lines[-1], longest=200))
+    if not has_header(text):
+        return Timeline(problem=_reason(lines))
     if not text.endswith("\n"):
         lines = lines[:-1]
     by_place: dict[int, dict[str, list[tuple[float, str]]]] = {}
@@ -186,6 +186,11 @@ def parse(text: str) -> Timeline:
     }
     nothing = not any(device.points for device in devices.values())
     return Timeline(devices=devices, cost=cost, problem="it has no reading" if nothing else None)
+
+
+def has_header(text: str) -> bool:
+    """Return whether the sampler began its samples. A library may print text before the header, without a line end."""
+    return any(line.endswith(HEADER) for line in text.splitlines())
 
 
 def joined(nodes: Mapping[str, Timeline]) -> Timeline:
@@ -218,6 +223,14 @@ def _device(lines: Mapping[str, Sequence[tuple[float, str]]], *, to_the_end: boo
         to_the_end=to_the_end,
         until=until,
     )
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """Return the reason from the lines of a sampler that did not start. It is the last one: a library's warnings may precede it."""
+    if any(_readings(lines)):
+        return "the first line of the samples is missing"
+    said = [line for line in lines if not line.startswith("# {")]
+    return one_line(said[-1], longest=200) if said else "the sampler wrote nothing"
 
 
 def _readings(lines: Iterable[str]) -> Iterator[tuple[int, str, float, str]]:

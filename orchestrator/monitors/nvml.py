@@ -76,10 +76,10 @@ def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
 
 def _note_early_end(samples: Path) -> None:
     """Add a closing line without content: a signal may have ended the sampler, which then writes its own, before the run ended."""
-    from orchestrator.measure.gpu_timeline import HEADER
+    from orchestrator.measure.gpu_timeline import has_header
 
     with suppress(OSError, ValueError):
-        if HEADER in reading.read_head(samples, limit=reading.CLAIM_BYTES).splitlines():
+        if has_header(reading.read_head(samples, limit=reading.CLAIM_BYTES)):
             writing.append(samples, "# {}\n")
 
 

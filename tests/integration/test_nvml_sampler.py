@@ -450,12 +450,25 @@ def test_memory_that_fails_from_some_moment_gives_no_peak(install: Install, tmp_
     assert len(lines(tmp_path / SAMPLES, 0, "failed")) <= 5
 
 
+@pytest.mark.parametrize("text", ["loading", "loading 10%\r", "\x1b]0;python\x07"])
+def test_text_without_a_line_end_that_a_library_prints_at_its_start_hides_nothing(
+    text: str, install: Install, tmp_path: Path
+) -> None:
+    """The run also waited twenty seconds for the first readings."""
+    install(f"import sys; sys.stdout.write({text!r})")
+    began = time.monotonic()
+    with Nvml().watch(tmp_path, GPUS):
+        assert time.monotonic() - began < 15
+    assert peak_of(tmp_path).value is not None
+
+
+@pytest.mark.parametrize("said", ["", "import sys; sys.stdout.write('loading')\n"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_sampler_that_a_signal_ends_leaves_what_it_saw(
-    number: signal.Signals, install: Install, tmp_path: Path
+    number: signal.Signals, said: str, install: Install, tmp_path: Path
 ) -> None:
     """By TERM, such as from a program that tidies up, it writes its closing line: its peak was taken for that of the run."""
-    folder = install("memory = lambda device: 2**30 + len(CALLS)")
+    folder = install(f"{said}memory = lambda device: 2**30 + len(CALLS)")
     with Nvml().watch(tmp_path, GPUS):
         time.sleep(0.5)
         os.kill(int((folder / "pid").read_text()), number)

@@ -197,6 +197,14 @@ def test_what_a_library_says_before_and_after_does_no_harm() -> None:
     assert parse(said + "NVML cannot be used: no driver\n").problem == "NVML cannot be used: no driver"
 
 
+@pytest.mark.parametrize(
+    "said", ["loading", "\x1b]0;python\x07", "bar 10%\r", "a\nb", "\0", "0,0,memory,9", "# {}", HEADER]
+)
+def test_text_without_a_line_end_before_the_header_hides_no_sample(said: str) -> None:
+    found = parse(said + "\n".join([HEADER, at(0, 0, "memory", 7), COST]) + "\n")
+    assert (found.problem, found.devices[0].peak(), found.cost["cpu_s"]) == (None, 7, 1.5)
+
+
 @pytest.mark.parametrize(("text", "problem"), cases("gpu_timeline/a_file_without_a_reading_says_why"))
 def test_a_file_without_a_reading_says_why(text: str, problem: str) -> None:
     found = parse(text)

@@ -220,7 +220,7 @@ def test_an_interpreter_without_an_answer_lacks_no_package(tmp_path: Path) -> No
         reason = cannot_run_here(planned, get(planned.trainer), Machine())
         assert reason is not None and reason.kind == "no_interpreter"
         assert reason.text.startswith(f"the interpreter {tmp_path / name} gave no answer; it must be Python")
-    (tmp_path / "bare").write_text(f"#!/bin/sh\nexec {sys.executable} -I -S \"$@\"\n")
+    (tmp_path / "bare").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     (tmp_path / "bare").chmod(0o755)
     planned = replace(CPU, python=str(tmp_path / "bare"))
     assert kind(planned, Machine()) == "package_missing"
