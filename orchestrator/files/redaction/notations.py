@@ -28,7 +28,7 @@ LISTED = (
 )
 # The digest of a user's file, as a comparison shows it after the file's name (`content of credentials.json: sha256:…`), and as
 # `experiment.json` has it after the name of a Python file.
-FINGERPRINT = r"sha256:[0-9a-f]{12}(?![\w-])"
+FINGERPRINT = r"""sha256:[0-9a-f]{12}(?=[\s"'\\,;)}\]]|$)"""
 DIGEST = re.compile("[0-9a-f]{12}")
 # `==` with a version is not a value: a list of packages has it (`detect-secrets==1.5.0`).
 # A shell writes a sign after a backslash, and a value with escapes as $'…'.
