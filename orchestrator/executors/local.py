@@ -202,8 +202,9 @@ def _end(run: _Run, stop: StopSignals) -> None:
         remove_container(run.job.folder)
     os.close(run.ended)
     log = run.job.folder.run_one_log
-    if log.exists() and not log.stat().st_size:
-        log.unlink()
+    with suppress(OSError):  # an empty log may stay, as on a disk where nothing can be deleted
+        if not log.stat().st_size:
+            log.unlink()
 
 
 def _end_all(running: Sequence[_Run]) -> None:

@@ -86,7 +86,8 @@ def write(command: Command, folder: RunFolder) -> None:
         (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
         (folder.path / name).write_text(text, encoding="utf-8")
     folder.script.write_text(command_script(command), encoding="utf-8", errors="surrogateescape", newline="")
-    folder.script.chmod(0o755)
+    with suppress(OSError):  # some network disks refuse it, and `bash command.sh` needs no right to execute
+        folder.script.chmod(0o755)
 
 
 def log_end(folder: RunFolder) -> str:

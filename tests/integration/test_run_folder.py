@@ -241,3 +241,11 @@ def test_checkpoints_in_a_deep_tree_are_removed_and_the_run_has_its_record(distu
     """Python's own removal ends with an error after about a thousand folders."""
     assert disturbed.record("deep-output").status == "ok"
     assert not (disturbed.run_dir("deep-output") / "output").exists()
+
+
+def test_a_log_that_the_system_refuses_to_look_at_stays(tmp_path: Path) -> None:
+    """Earlier, the campaign ended after this run with "Bad file descriptor"."""
+    code = f"import os; os.remove('../run-one.log'); os.symlink({'x' * 300!r}, '../run-one.log'); {GOOD}"
+    done = carried_out(tmp_path, scenario(code), scenario(name="b"))
+    assert done.code == 0, done.said
+    assert [record.status for name in "ab" for record in records(tmp_path, name)] == ["ok", "ok"]

@@ -183,6 +183,18 @@ def test_the_files_of_a_command_are_new_files_in_the_runs_folder(tmp_path: Path,
     assert (tmp_path / "job.json").read_text() == "{}" and (tmp_path / "a/conf.py").exists() is is_new
 
 
+def test_a_disk_that_refuses_chmod_is_no_reason_to_fail(tmp_path: Path) -> None:
+    name = Path("/proc/self/comm")  # this file may be written, and nobody may change its mode
+    with pytest.raises(PermissionError):
+        name.chmod(0o755)
+    before = name.read_text().strip()  # a line end in the name would break torch's traces, which have it
+    (tmp_path / "command.sh").symlink_to(name)
+    try:
+        run_files.write(Command(argv=("x",), env={}, cwd=tmp_path), RunFolder(tmp_path))
+    finally:
+        name.write_text(before)
+
+
 def test_one_of_ours_cannot_be_replaced() -> None:
     assert trainers.get("huggingface") is trainers.TRAINERS["huggingface"]
     assert monitors.get("nvml") is monitors.MONITORS["nvml"]
