@@ -105,6 +105,6 @@ def _write(path: Path, answer: Answer) -> None:
 
     form = _FORMS[path.suffix.lower()]
     content = queries.parquet(answer) if form == "parquet" else queries.text(answer, form)
-    if not writing.place_once(path, content):
+    if not writing.place_new(path, content):
         _refuse(path)
     tell(f"wrote {path}")

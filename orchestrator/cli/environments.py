@@ -112,7 +112,7 @@ def lock(
     text = reading.read_text(place_of(request).locked, limit=reading.LOG_BYTES)
     if output is None:
         print_raw([text])
-    elif writing.place_once(output, text):
+    elif writing.place_new(output, text):
         use = f"`lock: {output}` in the environment {name!r}, in place of its requirements"
         use = f"its text as `image:` of the container {name!r}" if request.container else use
         say(f"Wrote {output}. To use it, write {use}.")

@@ -1,7 +1,8 @@
 """Write files completely or not at all: the content goes to a temporary file, is synced, and is put in place in one step.
 
 `replace` is for files that may change (`suite.json`, reports). `place_once` is for files that may not change (`record.json`).
-`place_once` links the finished file to its name, so that the first of two writers wins.
+`place_once` links the finished file to its name, so that the first of two writers wins. `place_new` is for new files that a user
+names, such as the output of a command. It also works on a disk without hard links, such as exFAT.
 A reserved file (`reserve`) needs no new disk space for the content. If the content cannot be placed under its final name, the
 reserved file keeps it.
 """
@@ -152,4 +153,46 @@ def _placed(path: Path, text: str | bytes, reserved: Path | None) -> bool:
         if reserved is None:
             aside.unlink(missing_ok=True)
     sync_folder(path.parent)
+    return True
+
+
+def place_new(path: Path, content: str | bytes) -> bool:
+    """Create the file `path` with this content unless it exists. Return whether it was created. Need no hard links."""
+    with _named(path):
+        aside = _write_aside(path, content)
+        try:
+            if not name_new(aside, path):
+                return False
+        finally:
+            aside.unlink(missing_ok=True)
+        sync_folder(path.parent)
+        return True
+
+
+def name_new(aside: Path, path: Path) -> bool:
+    """Give a finished file the name `path` unless a file has it. Return whether that was done. `aside` may still exist then."""
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _CANNOT_LINK:
+            raise
+        return _renamed(aside, path)
+    return True
+
+
+def _renamed(aside: Path, path: Path) -> bool:
+    """Rename a file to a new name. An empty file reserves the name first, because a rename replaces an existing file."""
+    try:
+        try:
+            path.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            if not path.lstat().st_size:
+                path.unlink()
+        raise
     return True

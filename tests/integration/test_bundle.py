@@ -6,6 +6,7 @@ files afterwards, as another machine would have: its host's name, a neighbour's 
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -284,6 +285,22 @@ def test_nothing_is_overwritten_and_nothing_written_into_the_results(campaign: P
     assert taken.read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.tar.gz", "taken.tar.gz"]
     assert sorted((path, path.stat().st_mtime_ns) for path in campaign.rglob("*")) == before
+
+
+def test_a_disk_without_hard_links_is_enough(campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = bundle(campaign, output=tmp_path / "a.tar.gz").path.read_bytes()
+    meanwhile = iter([lambda: None, lambda: (tmp_path / "c.tar.gz").write_text("mine")])
+
+    def refuse(*_: object) -> None:
+        next(meanwhile)()
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert bundle(campaign, output=tmp_path / "b.tar.gz").path.read_bytes() == expected
+    with pytest.raises(OrchestratorError, match="exists, and nothing is overwritten"):
+        bundle(campaign, output=tmp_path / "c.tar.gz")
+    assert (tmp_path / "c.tar.gz").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar.gz", "b.tar.gz", "c.tar.gz"]
 
 
 def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:

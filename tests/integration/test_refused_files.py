@@ -147,7 +147,7 @@ def small_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_files")
-@pytest.mark.parametrize("write", [writing.replace, writing.place_once, writing.append])
+@pytest.mark.parametrize("write", [writing.replace, writing.place_once, writing.place_new, writing.append])
 def test_a_file_that_cannot_be_written_is_named(write: Callable[[Path, str], object], tmp_path: Path) -> None:
     with pytest.raises(OSError, match="File too large") as caught:
         write(tmp_path / "a", "x" * 1000)
@@ -155,17 +155,50 @@ def test_a_file_that_cannot_be_written_is_named(write: Callable[[Path, str], obj
     assert not [path for path in tmp_path.iterdir() if path.name != "a"]
 
 
-def test_a_file_system_without_hard_links_is_named_whatever_the_file_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that has no hard links, such as exFAT."""
+
     def refuse(source: Path, target: Path) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(source), None, str(target))
 
     monkeypatch.setattr(os, "link", refuse)
+
+
+@pytest.mark.usefixtures("no_links")
+def test_a_file_system_without_hard_links_is_named_whatever_the_file_is(tmp_path: Path) -> None:
     with pytest.raises(ResultsError) as caught:
         writing.place_once(tmp_path / "comparison.json", "{}")
     assert str(caught.value).startswith(f"{tmp_path}/comparison.json: the file system cannot make hard links (")
     assert str(caught.value).endswith("; choose a folder on another disk") and "--results" not in str(caught.value)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.usefixtures("no_links")
+def test_a_new_file_of_the_users_needs_no_hard_links_and_replaces_nothing(tmp_path: Path) -> None:
+    made = tmp_path / "answer.csv"
+    assert writing.place_new(made, "1") and not writing.place_new(made, "2")
+    empty, link = tmp_path / "empty.csv", tmp_path / "link.csv"
+    empty.touch()
+    link.symlink_to("nowhere")
+    assert not writing.place_new(empty, "2") and not writing.place_new(link, "2")
+    assert (made.read_text(), empty.read_text()) == ("1", "")
+    assert sorted(tmp_path.iterdir()) == [made, empty, link]
+
+
+@pytest.mark.usefixtures("no_links")
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "full"), FileExistsError(errno.EEXIST, "x"), KeyboardInterrupt()]
+)
+def test_a_new_file_that_cannot_get_its_name_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(source: Path, target: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(type(error)):
+        writing.place_new(tmp_path / "a", "1")
     assert not [*tmp_path.iterdir()]
 
 

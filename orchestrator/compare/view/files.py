@@ -57,7 +57,7 @@ def write(path: Path, text: str) -> None:
     """Write the complete text or nothing. Raise OrchestratorError as `refuse_foreign` does, or if writing fails."""
     refuse_foreign(path)
     try:
-        if path.exists() or not writing.place_once(path, text):
+        if path.exists() or not writing.place_new(path, text):
             refuse_foreign(path)
             writing.replace(path, text)
     except OSError as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.files import writing
 
 Add = Callable[[str, str], dict[str, Any]]
 # The end of the name of a file whose text is compressed.
@@ -56,9 +57,8 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.link(aside, path)  # fails if another process has made the file meanwhile
-    except FileExistsError:
-        raise refusal from None
+        if not writing.name_new(aside, path):  # another process has made the file meanwhile
+            raise refusal
     except OSError as error:
         raise OrchestratorError(
             f"{path}: cannot be written: {error.strerror}; name another file with --output"
