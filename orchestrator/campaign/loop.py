@@ -17,6 +17,7 @@ from enum import StrEnum
 from orchestrator.campaign.status.budget import Spending
 from orchestrator.errors import ResultsError, remedy
 from orchestrator.executors import AttachingExecutor, Executor, ends
+from orchestrator.files import writing
 from orchestrator.files.printable_text import counted
 from orchestrator.machine.environments.containers.removal import remove_container
 from orchestrator.machine.process_identity import noted
@@ -124,6 +125,7 @@ def run_benchmark(
             if spending is not None and spending.is_over:
                 break
             if due:
+                writing.refuse_without_links(store.root)  # the record of a run needs a link, at the run's end
                 handed_over.update((job.experiment_id, job.repeat) for job in due)
                 tell(Event(kind=EventKind.HANDED_OVER, text=f"{len(due)} run(s) are due", jobs=tuple(due)))
             if (due or held) and not _hand_over([*due, *held], store, executor, tell, fail_fast=fail_fast):

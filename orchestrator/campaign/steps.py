@@ -31,6 +31,7 @@ from orchestrator.campaign.way import AUTO, Way
 from orchestrator.errors import LaunchError, PreparationError, ResultsError, SelectionError
 from orchestrator.executors import LOCAL, Executor, SlurmExecutor
 from orchestrator.executors.starters import Starters
+from orchestrator.files import writing
 from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact_words
 from orchestrator.machine.provenance import pip_freeze, this_machine
@@ -207,7 +208,9 @@ def _spending(plan: Plan, store: Store, way: Way) -> Spending | None:
 
 def _submitted(plan: Plan, store: Store, executor: SlurmExecutor, *, retry: Retry) -> str:
     """Submit the due runs. Return a sentence that says what is left to do. Raise LaunchError if Slurm took none of them."""
-    submitted, left = executor.submit(store.plan(plan.experiments, retry=retry))
+    if due := store.plan(plan.experiments, retry=retry):
+        writing.refuse_without_links(store.root)
+    submitted, left = executor.submit(due)
     rest = f"; {counted(left, 'run')} did not fit under the limits of Slurm and of the site file" if left else ""
     if left and not submitted:
         raise LaunchError(f"no run was submitted{rest}; repeat the command when other jobs have ended")

@@ -145,15 +145,36 @@ def _placed(path: Path, text: str | bytes, reserved: Path | None) -> bool:
     except OSError as error:
         if error.errno not in _CANNOT_LINK:
             raise
-        raise ResultsError(
-            f"{path}: the file system cannot make hard links ({error.strerror}), which Tunebench needs so that it never "
-            "replaces an earlier file; choose a folder on another disk"
-        ) from error
+        raise _no_links(path, error) from error
     finally:
         if reserved is None:
             aside.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True
+
+
+def _no_links(path: Path, error: OSError) -> ResultsError:
+    return ResultsError(
+        f"{path}: the file system cannot make hard links ({error.strerror}), which Tunebench needs so that it never "
+        "replaces an earlier file; choose a folder on another disk"
+    )
+
+
+def refuse_without_links(folder: Path) -> None:
+    """Raise ResultsError if the folder's file system cannot make hard links. Other errors, such as a full disk, do not count."""
+    own, link = (folder / f".{uuid.uuid4().hex}" for _ in range(2))
+    try:
+        with suppress(OSError):
+            own.touch(exist_ok=False)
+        if own.exists():
+            os.link(own, link)
+    except OSError as error:
+        if error.errno in _CANNOT_LINK:
+            raise _no_links(folder, error) from error
+    finally:
+        for path in (own, link):
+            with suppress(OSError):
+                path.unlink()
 
 
 def place_new(path: Path, content: str | bytes) -> bool:

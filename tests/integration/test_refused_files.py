@@ -202,6 +202,37 @@ def test_a_new_file_that_cannot_get_its_name_leaves_nothing(
     assert not [*tmp_path.iterdir()]
 
 
+def test_results_that_were_copied_to_a_disk_without_hard_links_are_read_but_no_run_starts(
+    tmp_path: Path, call: Call, request: pytest.FixtureRequest
+) -> None:
+    (tmp_path / "s.yaml").write_text(SCENARIO.format(name="a"))
+    again = ("run", "s.yaml", "--yes")
+    code = call(tmp_path, *again)[0]
+    request.getfixturevalue("no_links")
+    assert [call(tmp_path, *again, *more)[0] for more in ((), ("--repeats", "2", "--dry-run"))] == [code, 0]
+    refused, _, err = call(tmp_path, *again, "--repeats", "2")
+    assert refused == 2
+    assert err.splitlines()[-1].startswith(f"error: {tmp_path}/results: the file system cannot make hard links (")
+    assert not [*tmp_path.glob("results/**/r2-t1")] and not [*tmp_path.glob("results/.*")]
+    for command in ("status", "report", "show a --results", "bundle"):
+        assert call(tmp_path, *command.split(), "results")[0] in (0, 1), command
+
+
+@pytest.mark.parametrize("of", ["touch", "link"])
+def test_a_disk_is_not_without_hard_links_because_of_another_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    """The file that is written there next names the error. A folder that forbids new files gives EPERM as well."""
+
+    def fail(*_: object, **__: object) -> None:
+        number = errno.EPERM if of == "touch" else errno.ENOSPC
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(*((Path, "touch") if of == "touch" else (os, "link")), fail)
+    writing.refuse_without_links(tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.usefixtures("small_files")
 def test_a_limit_of_file_sizes_ends_a_campaign_with_a_sentence(tmp_path: Path, call: Call) -> None:
     (tmp_path / "s.yaml").write_text(SCENARIO.format(name="a"))
