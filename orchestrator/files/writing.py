@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -43,7 +44,7 @@ def _as_bytes(content: str | bytes) -> bytes:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def named(path: Path) -> Iterator[None]:
     """Put the name of the file into an OSError.
 
     If a write fails, for example on a full disk, the system's error names no file. Other errors may name the temporary file.
@@ -69,9 +70,24 @@ def reserve(path: Path, size: int) -> None:
         os.posix_fallocate(file.fileno(), 0, size)
 
 
+def has_room(folder: Path, size: int) -> bool:
+    """Return whether a new file of this size fits into a folder. A quota and the number of files are limits, too.
+
+    The file is never named, or only for a moment, so that none is left if this process is killed. Return True if the attempt
+    fails for another reason, such as a missing or read-only folder.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".room-", buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+            os.fsync(file.fileno())  # a network disk may apply a quota only now
+    except OSError as error:
+        return error.errno not in (errno.ENOSPC, errno.EDQUOT)
+    return True
+
+
 def append(path: Path, text: str) -> None:
     """Append a text to a file, and make the file if it is missing. Raise OSError as `to_append` does."""
-    with _named(path), to_append(path) as file:
+    with named(path), to_append(path) as file:
         file.write(text.encode())
 
 
@@ -115,7 +131,7 @@ def sync_folder(folder: Path) -> None:
 
 def replace(path: Path, content: str | bytes) -> None:
     """Write the file `path` with this content. A reader sees either the old file or the new file, never half a file."""
-    with _named(path):
+    with named(path):
         aside = _write_aside(path, content)
         try:
             os.replace(aside, path)
@@ -132,7 +148,7 @@ def place_once(path: Path, text: str | bytes, *, reserved: Path | None = None) -
     """
     if reserved is not None and not _write_reserved(reserved, text):
         reserved = None
-    with _named(path):
+    with named(path):
         return _placed(path, text, reserved)
 
 
@@ -179,7 +195,7 @@ def refuse_without_links(folder: Path) -> None:
 
 def place_new(path: Path, content: str | bytes) -> bool:
     """Create the file `path` with this content unless it exists. Return whether it was created. Need no hard links."""
-    with _named(path):
+    with named(path):
         aside = _write_aside(path, content)
         try:
             if not name_new(aside, path):

@@ -150,7 +150,7 @@ _TABLE = (
     ),
     FailureKind(
         word="disk_full",
-        meaning="The disk of the results was full.",
+        meaning="The disk of the results was full, or a quota on it was used up.",
         pattern=r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]",
         hint="free some space; then the same command makes the missing runs",
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import signal as signals
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,7 +53,7 @@ _LAUNCHERS_REPORT = re.compile(
 # Lines that follow the error of a program that crashed: more of its message, or torch's words about its end.
 _AFTER_AN_ERROR = re.compile(r"\s|(?:\[rank\d+\]: ?)?\[?[WEI]\d{3,4} \d\d:|.*torch\.distributed\.elastic")
 _PROGRESS = re.compile(r"(?<!\d)\d{1,12}/\d{1,12} \[")
-_NO_ROOM = "the disk of the results was full when it ended"
+_NO_ROOM = "the disk of the results was full, or a quota on it was used up, when it ended"
 _LONGEST_CAUSE, _TAIL_LINES, _TAIL_CHARACTERS = 500, 30, 6000
 
 
@@ -87,13 +87,13 @@ def verdict(
     log: str,
     complete: bool,
     out_of_memory: bool = False,
-    disk_full: bool = False,
+    disk_full: Callable[[], bool] = lambda: False,
     error_at_limit: str | None = None,
 ) -> Verdict:
     """Return the verdict. `workers` are the ranks' files in the order of their times. `log` is the end of stderr, else of stdout.
 
     `complete` means that all metrics of a result exist. `out_of_memory` means that the kernel killed a process of this
-    container during the run because memory ran out. `disk_full` means that the disk had no room left for the run's error.
+    container during the run because memory ran out. `disk_full` returns whether the disk has no room left for the run's error.
     `error_at_limit` is the `last_error` of the log at the time when the run reached a limit.
     """
     if outcome.cancelled:
@@ -106,7 +106,7 @@ def verdict(
     if outcome.exit_code == 0 or outcome.limit is Limit.MEASURED:
         if complete:
             return Verdict(status=Status.OK)
-        if disk_full:
+        if disk_full():
             return Verdict(status=Status.FAILED, kind="disk_full", cause=_NO_ROOM)
         way = "with exit code 0" if outcome.limit is None else "early, by measure:,"
         cause = f"it ended {way} and without the metrics that make a result"
@@ -117,7 +117,7 @@ def verdict(
     kind, cause = _why(outcome, workers, log, child)
     if kind == "killed" and out_of_memory:
         kind, cause = "oom_host", f"{cause}: the system ran out of memory"
-    if disk_full and kind in ("unknown", "launcher"):
+    if kind in ("unknown", "launcher") and disk_full():
         kind, cause = "disk_full", f"{_NO_ROOM} ({cause})"
     ended = {"exit_code": child.exit_code, "signal": child.signal}
     return Verdict(status=Status.FAILED, kind=kind, cause=cause[:_LONGEST_CAUSE], **ended)

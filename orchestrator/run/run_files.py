@@ -64,9 +64,15 @@ def is_gone(folder: RunFolder, marker: str) -> bool:
 
 
 def is_disk_full(folder: RunFolder) -> bool:
-    """Return whether less space is free than was reserved. In this case, a failed process may not have written its error."""
-    disk = shutil.disk_usage(folder.path)
-    return disk.total > 0 and disk.free < RESERVED_BYTES  # a file system such as ramfs does not know its size
+    """Return whether less space is free than was reserved. In this case, a failed process may not have written its error.
+
+    The numbers of the disk do not show a quota, so a file is tried, too, but not on a disk that is known to be full.
+    """
+    with suppress(OSError):
+        disk = shutil.disk_usage(folder.path)
+        if disk.total > 0 and disk.free < RESERVED_BYTES:  # a file system such as ramfs does not know its size
+            return True
+    return not writing.has_room(folder.path, RESERVED_BYTES)
 
 
 def write(command: Command, folder: RunFolder) -> None:

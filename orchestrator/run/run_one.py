@@ -163,7 +163,9 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
     except OrchestratorError as error:
         evidence = _not_started(started_at, kind="launcher", cause=str(error))
     except Exception as error:  # a defect of Tunebench or of a plug; the run must still have its record
-        evidence = _not_started(started_at, kind="unknown", cause=f"{type(error).__name__}: {error}")
+        # Only the number decides the kind: the text may quote a path, and a path may contain anything.
+        kind = kind_of_text(f"[Errno {error.errno}]") if isinstance(error, OSError) else None
+        evidence = _not_started(started_at, kind=kind or "unknown", cause=f"{type(error).__name__}: {error}")
     outcome, judged, findings = evidence.outcome, evidence.verdict, evidence.findings
     ended = outcome if (judged.exit_code, judged.signal) == (None, None) else judged
     beside, beside_at_once = claims.neighbours(folder.path)
@@ -293,7 +295,7 @@ def _judged(
         log=run_files.log_end(folder),
         complete=findings.complete,
         out_of_memory=trained.out_of_memory,
-        disk_full=run_files.is_disk_full(folder),
+        disk_full=partial(run_files.is_disk_full, folder),
         error_at_limit=trained.error_at_limit,
     )
     if trained.cut_short and judged.kind == "timeout":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -26,6 +27,15 @@ def fails(source, target, **more):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
     return link(source, target, **more)
 os.link = fails
+"""
+QUOTA_IS_USED_UP = """\
+import errno, os
+for name in ("posix_fallocate", "mkdir"):
+    def fails(what, *more, real=getattr(os, name), name=name):
+        if name == "posix_fallocate" or str(what).endswith({folder!r}):
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), str(what))
+        return real(what, *more)
+    setattr(os, name, fails)
 """
 FILLS = """\
 import json
@@ -90,6 +100,49 @@ def test_a_run_that_uses_up_all_files_of_the_disk_has_its_record(tmp_path: Path,
     assert said.code == 2 and "Traceback" not in said.err
     assert "more files fit, and a run needs at least 100; make room" in said.err, said.err
     assert [record.status for record in records(results)] == [Status.OK], said.err
+
+
+def test_a_run_that_uses_up_all_files_without_a_word_failed_on_a_full_disk(tmp_path: Path, few_files: Path) -> None:
+    scenario(tmp_path, "{python}", "-c", f"{FILLS}raise SystemExit(3)")
+    said = tunebench(tmp_path, "run", "scenarios.yaml", "--yes", "--results", str(few_files / "results"))
+    (record,) = records(few_files / "results")
+    assert (record.status, record.kind) == (Status.FAILED, "disk_full"), said.err
+
+
+@pytest.mark.parametrize(
+    ("folder", "cause"),
+    [
+        ("nowhere", "or a quota on it was used up, when it ended (it ended with exit code 3)"),
+        ("/work", "OSError: [Errno 122] Disk quota exceeded: "),  # the run does not begin
+    ],
+)
+def test_a_quota_that_is_used_up_is_a_full_disk(folder: str, cause: str, tmp_path: Path) -> None:
+    """The numbers of the file system do not show it."""
+    (tmp_path / "sitecustomize.py").write_text(QUOTA_IS_USED_UP.format(folder=folder))
+    scenario(tmp_path, "bash", "-c", "exit 3")
+    said = tunebench(tmp_path, "run", "scenarios.yaml", "--yes", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    (record,) = records(tmp_path / "results")
+    assert (record.status, record.kind) == (Status.FAILED, "disk_full"), said.err
+    assert cause in (record.cause or "") and "free some space" in (record.hint or "")
+
+
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOSPC, errno.EFBIG, errno.EOPNOTSUPP, errno.EIO, None])
+@pytest.mark.parametrize("call", ["open", "posix_fallocate", "fsync"])
+def test_only_a_disk_without_room_has_no_room(
+    call: str, number: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(number, os.strerror(number or 0))
+
+    if number is not None:
+        monkeypatch.setattr(os, call, fails)
+    assert writing.has_room(tmp_path, 1000) == (number not in (errno.EDQUOT, errno.ENOSPC))
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_is_gone_or_a_file_is_not_full(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert writing.has_room(tmp_path / "gone", 1000) and writing.has_room(tmp_path / "file", 1000)
 
 
 def test_a_file_system_that_does_not_report_its_size_is_not_full(tmp_path: Path) -> None:
