@@ -8,6 +8,7 @@ Tunebench did not make, is written into the folder that `--output` names.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -218,7 +219,7 @@ def writer(folders: Sequence[Path], output: Path | None) -> Write | None:
 
     The files are written into `output`, or else into the only results folder. Without `output`, return None if there are several
     folders, or if Tunebench did not make the only folder. Raise ResultsError if the folder `output` has files that Tunebench did
-    not make.
+    not make, or cannot be written. It is made with the first file: a report that is refused leaves nothing behind.
     """
     own = folders[0] if len(folders) == 1 and results_folder.is_ours(folders[0]) else None
     if output is not None and (own is None or resolved(output) != resolved(own)):
@@ -230,13 +231,26 @@ def _aside(output: Path, folders: Sequence[Path]) -> Write:
     """Return a function that writes into a separate folder: a new or empty folder, or an earlier report of Tunebench."""
     if results_folder.is_ours(output):
         raise ResultsError(f"--output {output}: this is a results folder; name a new or an empty folder")
-    if results_folder.read_ours(output / MARKER) is None:
+    if is_new := results_folder.read_ours(output / MARKER) is None:
         if output.suffix.lower() in _SUFFIXES and not output.exists():
             raise ResultsError(
                 f"--output {output}: this is the name of a file; name a folder, or redirect a text: --format markdown > FILE"
             )
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise ResultsError(f"--output {output}: the folder has other files; name a new or an empty folder")
-        mark = {"tool": results_folder.TOOL, "report_of": [redact(str(resolved(folder))) for folder in folders]}
-        results_folder.write_into(output, MARKER, json.dumps(mark, indent=2) + "\n")
-    return partial(results_folder.write_into, output)
+        _refuse_unwritable(output)
+
+    def write(name: str, content: str | bytes) -> Path:
+        if is_new and not (output / MARKER).exists():
+            mark = {"tool": results_folder.TOOL, "report_of": [redact(str(resolved(folder))) for folder in folders]}
+            results_folder.write_into(output, MARKER, json.dumps(mark, indent=2) + "\n")
+        return results_folder.write_into(output, name, content)
+
+    return write
+
+
+def _refuse_unwritable(output: Path) -> None:
+    """Raise ResultsError if the folder cannot be made or written, before the results are read, which may take long."""
+    there = next(path for path in (output, *output.parents) if os.path.lexists(path))
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise ResultsError(f"--output {output}: nothing can be written into {there}; name another folder")

@@ -309,6 +309,34 @@ def test_half_a_file_is_none(tmp_path: Path, results: Path) -> None:
     assert not [path for path in results.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "nowhere",
+        "empty",
+        "results nowhere",
+        "results --baseline nix",
+        "results --pivot a --group-by b",
+        "results --pivot framework_config,num_gpus",
+    ],
+)
+def test_a_report_that_is_refused_or_only_shown_makes_no_folder(words: str, call: Call, results: Path) -> None:
+    (results.parent / "empty").mkdir()
+    code, _, _ = call(*words.split(), "--output", "new/report")
+    assert code == (0 if words.endswith("num_gpus") else 2) and not (results.parent / "new").exists()
+
+
+@pytest.mark.parametrize("output", ["file/report", "file/a/b", "link", "link/report"])
+def test_an_output_that_cannot_be_made_is_refused_before_the_results_are_read(
+    output: str, call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    code, _, err = call("no-such-results", "--output", output)
+    assert code == 2
+    assert err == f"error: --output {output}: nothing can be written into {output[:4]}; name another folder\n"
+
+
 def test_the_campaigns_end_makes_csv_and_page(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_report([results], keep=(), drop=(), form=Format.TABLE)
     said = capsys.readouterr()
