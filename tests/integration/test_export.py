@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from email.message import Message
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
 
 import pytest
 from factories.results import ended, experiment
@@ -297,8 +300,57 @@ def test_a_deleted_experiment_of_mlflow_is_told(campaign: Path, database: Path) 
         export(campaign, to="mlflow", destination=str(database), project="gone")
 
 
-@pytest.mark.parametrize("address", ["no-such-scheme://x", "sqlite:////dev/null/x.db"])
-def test_a_tracker_that_refuses_is_a_sentence(campaign: Path, address: str) -> None:
+@pytest.mark.parametrize(
+    ("to", "place"), [("tensorboard", "file"), ("mlflow", "file/there"), ("mlflow", "sqlite:///{}/x.db")]
+)
+def test_a_place_that_cannot_be_written_is_no_refusal_of_the_tracker(
+    to: str, place: str, campaign: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    place = place.format(tmp_path / "file") if "{}" in place else f"{tmp_path}/{place}"
+    with pytest.raises(OrchestratorError) as caught:
+        export(campaign, to=to, destination=place)
+    assert str(caught.value).startswith(f"{tmp_path}/file") and str(caught.value).endswith(
+        "; check the path and its disk"
+    )
+
+
+def test_a_full_disk_names_the_file_and_leaves_none(campaign: Path, tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (700, before[1]))
+    try:
+        with pytest.raises(
+            OrchestratorError, match=r"/events\.out\.tfevents\.tunebench: File too large; raise the limit"
+        ):
+            export(campaign, to="tensorboard", destination=str(tmp_path / "there"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [path for path in (tmp_path / "there").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(111, "Connection refused"),
+        URLError("no host"),
+        HTTPError("http://x", 503, "x", Message(), None),
+    ],
+)
+def test_an_error_of_the_network_is_one_of_the_tracker(
+    error: OSError, campaign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("orchestrator.report.export.TARGETS", {"mlflow": refuses})
+    with pytest.raises(OrchestratorError, match=r"^mlflow refused: .*the same command sends the rest"):
+        export(campaign, to="mlflow", destination="http://x")
+
+
+@pytest.mark.parametrize("address", ["no-such-scheme://x", "sqlite:///{}"])
+def test_a_tracker_that_refuses_is_a_sentence(campaign: Path, address: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("this is not a database")
+    address = address.format(tmp_path / "file")
     with pytest.raises(OrchestratorError, match=r"^mlflow refused: .*the same command sends the rest"):
         export(campaign, to="mlflow", destination=address)
 

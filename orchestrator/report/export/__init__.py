@@ -12,6 +12,7 @@ from pathlib import Path
 from traceback import walk_tb
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.files.printable_text import refusal
 from orchestrator.files.reading import resolved
 from orchestrator.files.redaction import redact
 from orchestrator.report.export import to_mlflow, to_tensorboard, to_trackio, to_wandb
@@ -66,12 +67,17 @@ def _packages(error: Exception) -> set[str]:
 
 @contextmanager
 def _plain_errors(to: str) -> Iterator[None]:
-    """Raise each error of a tracker as OrchestratorError. Such errors are: no network, no login, a database of another version."""
+    """Raise each error of a tracker as OrchestratorError. Such errors are: no network, no login, a database of another version.
+
+    A file or folder that cannot be read or written is named as the other commands name it.
+    """
     try:
         yield
     except OrchestratorError:
         raise
     except Exception as error:  # each package has its own exceptions, which are not defects of Tunebench
+        if isinstance(error, OSError) and type(error).__module__ == "builtins" and error.filename and error.strerror:
+            raise OrchestratorError(refusal(error)) from error  # a file or a folder here, not the tracker
         is_own = type(error).__module__.partition(".")[0] in ("builtins", "orchestrator")
         if is_own and not isinstance(error, OSError) and to not in _packages(error):
             raise

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from orchestrator.files import writing
 from orchestrator.files.reading import sound_number
 from orchestrator.report.export.tracker import (
     Point,
@@ -130,8 +131,9 @@ def _as_cell(text: str) -> str:
 def _place(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.parent / f".{uuid.uuid4().hex}"  # TensorBoard does not take this name for an event file
-    try:
-        aside.write_bytes(content)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with writing.named(path):
+        try:
+            aside.write_bytes(content)
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
