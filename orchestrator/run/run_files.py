@@ -23,6 +23,7 @@ from orchestrator.machine import process
 from orchestrator.records import Caveat, Command, RunFolder
 from orchestrator.records.run_folder import OUTPUT
 from orchestrator.results.claims import read_claim
+from orchestrator.results.folder import may_exist
 from orchestrator.run.script import command_script
 
 RESERVED_BYTES = 512 * 1024
@@ -134,7 +135,7 @@ def remove_output(folder: RunFolder) -> Iterator[Caveat]:
             )
         else:
             _remove(output)
-            if _is_left(output):
+            if may_exist(output):
                 cure = "make it writable (chmod -R u+rwX), then remove it"
                 yield Caveat(detail=f"{output} could not be removed; {cure}")
 
@@ -143,17 +144,6 @@ def _mounted_around(folder: Path, top: Path) -> list[Path]:
     """Return the mount points in a folder, and those between it and the folder `top`, which contains it."""
     real = Path(os.path.realpath(folder))
     return [point for point in mounted_in(top) if real in (point, *point.parents) or point in real.parents]
-
-
-def _is_left(folder: Path) -> bool:
-    """Return whether a folder is still there. This is assumed if a command took the rights to the folder around it away."""
-    try:
-        folder.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def _remove(folder: Path) -> None:
