@@ -265,6 +265,45 @@ def test_enough_calls_end_the_program(tmp_path: Path) -> None:
     assert (record.status, values(record)["steps"], values(record)["stopped_early"]) == (Status.OK, 30, "at_most_steps")
 
 
+# Two processes that do not wait for each other, each with steps of its own length. One may fail, and then the program does.
+RANKS = """
+import os, sys, time
+def rank(number, pause_s, fails_at):
+    os.environ["RANK"] = str(number)
+    from tunebench.steps import step
+    for made in range({steps} + 1):
+        time.sleep(pause_s)
+        if made == fails_at:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 1.00 GiB.")
+        step(tokens=1000)
+failed = False
+for number, (pause_s, fails_at) in enumerate({ranks}):
+    if not os.fork():
+        rank(number, pause_s, fails_at)
+        sys.exit()
+for _ in {ranks}:
+    failed |= os.wait()[1] != 0
+sys.exit(failed)
+"""
+
+
+def of_ranks(tmp_path: Path, *ranks: tuple[float, int], steps: int) -> RunRecord:
+    code = RANKS.format(ranks=list(ranks), steps=steps)
+    more: dict[str, Any] = {"num_gpus": len(ranks), "custom": command_without_metrics(), "steps": StepSource.CALLS}
+    return carried_out(tmp_path, experiment(code, measure=Measure(at_most_steps=20, discard_steps=2), **more))[1]
+
+
+def test_a_process_that_failed_has_not_made_enough_steps(tmp_path: Path) -> None:
+    record = of_ranks(tmp_path, (0.01, -1), (0.01, 5), steps=150)
+    assert (record.status, record.kind) == (Status.FAILED, "oom_cuda")
+
+
+def test_the_slowest_process_decides_when_the_steps_are_enough(tmp_path: Path) -> None:
+    record = of_ranks(tmp_path, (0.01, -1), (0.05, -1), steps=100_000)
+    numbers = values(record)
+    assert (record.status, numbers["steps"], numbers["stopped_early"]) == (Status.OK, 20, "at_most_steps")
+
+
 def test_calls_that_nothing_reads_are_said(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[2])
     one = experiment(CALLS.format(steps=3), steps=None, custom=command_without_metrics(), env={"PYTHONPATH": root})

@@ -64,7 +64,7 @@ class Step:
 
 def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
     """Return each rank's steps in order; an empty dict if nothing was written."""
-    return {rank: tuple(_steps(path)) for rank, path in RunFolder(run_dir).all_steps().items()}
+    return {rank: tuple(of_file(path)) for rank, path in RunFolder(run_dir).all_steps().items()}
 
 
 def together(ranks: Mapping[int, Sequence[Step]], *, ranks_per_batch: int = 1) -> tuple[Step, ...]:
@@ -108,13 +108,14 @@ def _together(parts: Sequence[Step], ranks_per_batch: int) -> Step | None:
     )
 
 
-def _steps(path: Path) -> Iterator[Step]:
+def of_file(path: Path) -> Iterator[Step]:
+    """Yield the steps of one rank's file. A file that cannot be read has no steps."""
     try:
         for line in reading.read_lines(path, limit=MAX_BYTES, longest=LONGEST_LINE):
             step = parse(line)
             if step is not None:
                 yield step
-    except (OSError, reading.Unreadable):  # a file that cannot be read has no steps
+    except (OSError, reading.Unreadable):
         return
 
 

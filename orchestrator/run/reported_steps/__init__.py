@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,12 @@ class ReportedSteps:
         if last:
             left_s = self.ending.steps_to_go() * sum(last) / len(last)
             self.pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, left_s))
-        return self.ending.why is not None
+        return self.ending.step is not None and self._have_all_made(self.ending.step)
+
+    def _have_all_made(self, number: int) -> bool:
+        """Return whether the other ranks have made as many steps as rank 0. A rank that failed or hangs never makes them."""
+        others = (path for rank, path in self.folder.all_steps().items() if rank != 0)
+        return all(sum(1 for _ in islice(steps.of_file(path), number)) == number for path in others)
 
     def update(self) -> None:
         """Read the lines that the program has written since the last call."""
