@@ -47,9 +47,12 @@ class Machine:
     site: str | None = None
     gpus_known: bool = True
 
-    def packages(self, python: str | None) -> Mapping[str, str]:
-        """Return a dict from normalised package name to version. It is empty if the interpreter `python` does not start."""
-        return _interpreter(python)[1]
+    def packages(self, python: str | None, env: Mapping[str, str | None] | None = None) -> Mapping[str, str]:
+        """Return a dict from normalised package name to version, as a run with these variables sees the packages.
+
+        It is empty if the interpreter `python` does not start.
+        """
+        return _interpreter(python, python_path(env or {}))[1]
 
 
 def this_machine() -> Machine:
@@ -59,7 +62,7 @@ def this_machine() -> Machine:
 
 def python_version(python: str | None) -> str | None:
     """Return the version of an interpreter. Return None if it does not start, or is another program than Python."""
-    return _interpreter(python)[0]
+    return _interpreter(python, python_path({}))[0]
 
 
 def _cpu_count() -> int:
@@ -72,9 +75,10 @@ def _capture(argv: Sequence[str], timeout_s: float, env: Mapping[str, str | None
     return process.capture(argv, timeout_s, env)
 
 
-def _python_path() -> str | None:
-    """Return PYTHONPATH as a run sees it: a run works in its own folder, where relative folders do not exist."""
-    return os.pathsep.join(filter(os.path.isabs, os.environ.get("PYTHONPATH", "").split(os.pathsep))) or None
+def python_path(env: Mapping[str, str | None]) -> str | None:
+    """Return PYTHONPATH as a run with these variables sees it: a run works in its own folder, without relative folders."""
+    given = env.get("PYTHONPATH", os.environ.get("PYTHONPATH")) or ""
+    return os.pathsep.join(filter(os.path.isabs, given.split(os.pathsep))) or None
 
 
 def asked(python: str | None, value: str, before: str, *, timeout_s: float = _INTERPRETER_S) -> Any:
@@ -82,24 +86,28 @@ def asked(python: str | None, value: str, before: str, *, timeout_s: float = _IN
 
     Raise LaunchError if the interpreter does not start, or fails. Raise ValueError if it gives no answer.
     """
+    return _answer(python, python_path({}), value, before, timeout_s)
+
+
+def _answer(python: str | None, path: str | None, value: str, before: str, timeout_s: float) -> Any:
     from orchestrator.machine import process
 
     argv = [os.path.expanduser(python or sys.executable), "-c", process.question(value, before)]
-    return process.answer(process.capture(argv, timeout_s, {"PYTHONPATH": _python_path()}))
+    return process.answer(process.capture(argv, timeout_s, {"PYTHONPATH": path}))
 
 
-def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
-    """Return two values: an interpreter's version, and a dict of its installed packages.
+def _interpreter(python: str | None, path: str | None) -> tuple[str | None, Mapping[str, str]]:
+    """Return two values: an interpreter's version, and a dict of the packages that it finds with this PYTHONPATH.
 
     An interpreter that does not exist may be built later by this process, so its absence is not cached.
     """
     if python is not None and os.sep in python and not os.path.exists(os.path.expanduser(python)):
         return None, {}
-    return _asked(python)
+    return _asked(python, path)
 
 
 @cache
-def _asked(python: str | None) -> tuple[str | None, Mapping[str, str]]:
+def _asked(python: str | None, path: str | None) -> tuple[str | None, Mapping[str, str]]:
     """Ask an interpreter for its version and its packages.
 
     The answer is cached, because a plan needs it for every cell. The versions are read from the names of the packages' folders.
@@ -107,13 +115,13 @@ def _asked(python: str | None) -> tuple[str | None, Mapping[str, str]]:
     """
     # Paths are compared, not files: the interpreters of two virtual environments link to the same file.
     is_own = python is None or os.path.abspath(os.path.expanduser(python)) == os.path.abspath(sys.executable)
-    if is_own and (os.environ.get("PYTHONPATH") or None) == _python_path():
+    if is_own and (os.environ.get("PYTHONPATH") or None) == path:
         return platform.python_version(), installed(sys.path)
     # Another program than Python may answer anything.
     with suppress(LaunchError, ValueError):
-        match asked(python, "[platform.python_version(), sys.path]", "import platform"):
-            case [str(version), [*path]] if all(isinstance(folder, str) for folder in path):
-                return version, installed(path)
+        match _answer(python, path, "[platform.python_version(), sys.path]", "import platform", _INTERPRETER_S):
+            case [str(version), [*folders]] if all(isinstance(folder, str) for folder in folders):
+                return version, installed(folders)
     return None, {}
 
 
@@ -156,17 +164,20 @@ def pip_freeze(python: str | None) -> str:
     """
     # Without `-P`, Python would import modules of the working folder first. Before version 3.11 it has no such option.
     interpreter = [os.path.expanduser(python)] if python else [sys.executable, "-P"]
-    env = {"PYTHONPATH": _python_path()}
+    env = {"PYTHONPATH": python_path({})}
     try:
         text = _capture([*interpreter, "-m", "pip", "--disable-pip-version-check", "freeze"], _FREEZE_S, env)
     except LaunchError:
-        text = "".join(f"{name}=={version}\n" for name, version in sorted(_interpreter(python)[1].items()))
+        text = "".join(f"{name}=={version}\n" for name, version in sorted(Machine().packages(python).items()))
     return redact(text)
 
 
-def collect(python: str | None, gpus: Sequence[Gpu]) -> dict[str, Any]:
-    """Return facts about this host, the interpreter that trains, and the run's GPUs, as JSON values."""
-    version, packages = _interpreter(python)
+def collect(python: str | None, gpus: Sequence[Gpu], env: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return facts about this host, the interpreter that trains, and the run's GPUs, as JSON values.
+
+    `env` has the run's own variables, since PYTHONPATH may be one of them.
+    """
+    version, packages = _interpreter(python, python_path(env))
     return {
         "collected_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "git": _git(),

@@ -259,7 +259,9 @@ def _no_package(experiment: Experiment, trainer: Trainer, machine: Machine) -> R
     if not required or _not_built(experiment):
         return None
     installed = (
-        containers.packages(software) if software and software.container else machine.packages(experiment.python)
+        containers.packages(software)
+        if software and software.container
+        else machine.packages(experiment.python, experiment.env)
     )
     if software and software.container and not installed:  # what is in the image is unknown
         return None

@@ -201,7 +201,7 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
 def _facts(experiment: Experiment, folder: RunFolder, gpus: tuple[Gpu, ...]) -> dict[str, Any]:
     """Return what is known of the host, the software and the code of a run."""
     of_container = facts_of_container(experiment)
-    facts = {**provenance.collect(None if of_container else experiment.python, gpus), **of_container}
+    facts = {**provenance.collect(None if of_container else experiment.python, gpus, experiment.env), **of_container}
     if commit := bisected_commit(folder.results):  # a probe runs in a worktree, not in the current folder
         facts["git"] = {"commit": commit, "dirty": False}
     return facts

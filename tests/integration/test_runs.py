@@ -86,6 +86,16 @@ def test_a_good_run_leaves_its_files_and_its_record(store):
     assert {path.name for path in job.run_dir.iterdir()} == names
 
 
+def test_the_packages_of_a_record_are_those_of_the_scenarios_python_path(store, tmp_path, monkeypatch):
+    for folder, version in (("shell", "1.0"), ("own", "2.0")):
+        (tmp_path / folder / f"other-{version}.dist-info").mkdir(parents=True)
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(filter(None, (str(tmp_path / "shell"), os.environ.get("PYTHONPATH"))))
+    )
+    _, record = carried_out(store, experiment(env={"PYTHONPATH": str(tmp_path / "own")}))
+    assert (record.status, record.provenance["packages"]["other"]) == (Status.OK, "2.0")
+
+
 def test_a_run_that_cannot_be_started_is_a_record(store):
     _, record = carried_out(store, of_command("/nowhere/trainer"))
     assert (record.status, record.kind) == (Status.FAILED, "launcher")

@@ -26,7 +26,7 @@ class Installed(Machine):
 
     versions: Mapping[str, str] = field(default_factory=dict)
 
-    def packages(self, python: str | None) -> Mapping[str, str]:
+    def packages(self, python: str | None, env: Mapping[str, str | None] | None = None) -> Mapping[str, str]:
         return self.versions
 
 

@@ -140,6 +140,25 @@ def test_folders_that_depend_on_the_current_folder_are_not_those_of_a_run(
     assert [found.get("my-lib"), found.get("other")] == [version, version]
 
 
+@pytest.mark.parametrize("is_own", [True, False], ids=["own", "python"])
+@pytest.mark.parametrize(
+    ("python_path", "version"),
+    [("{X}", "2.0"), ("relative:{X}:", "2.0"), (None, None), ("", None), ("relative", None), ("{X}:{SHELL}", "2.0")],
+)
+def test_the_variables_of_a_run_are_those_that_its_packages_are_read_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python_path: str | None, version: str | None, is_own: bool
+) -> None:
+    for folder, of in (("shell", "1.0"), ("x", "2.0")):
+        (tmp_path / folder / f"other-{of}.dist-info").mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "shell"))
+    python = None if is_own else wrapper(tmp_path / "python")
+    given = python_path and python_path.format(X=tmp_path / "x", SHELL=tmp_path / "shell")
+    env = {"PYTHONPATH": given, "MORE": "1"}
+    assert provenance.Machine().packages(python, env).get("other") == version
+    assert provenance.collect(python, (), env)["packages"].get("other") == version
+    assert provenance.Machine().packages(sys.executable, {"MORE": "1"})["psutil"]
+
+
 def test_the_frozen_packages_are_those_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder, of in (("here", "1.0"), ("x", "2.0")):
         (tmp_path / folder / f"other-{of}.dist-info").mkdir(parents=True)
@@ -152,7 +171,7 @@ def test_the_frozen_packages_are_those_of_a_run(tmp_path: Path, monkeypatch: pyt
 
 
 def test_collect_is_json_and_holds_the_facts():
-    facts = json.loads(json.dumps(provenance.collect(None, ())))
+    facts = json.loads(json.dumps(provenance.collect(None, (), {})))
     assert facts["host"]["cpu_count"] >= 1 and facts["host"]["memory_bytes"] > 0
     assert facts["python"]["version"] and facts["packages"]["psutil"] and facts["gpus"] == []
 

@@ -230,13 +230,14 @@ def _facts(cells: Mapping[str, Value], record: RunRecord) -> dict[str, Value]:
 
 def this_machine(experiment: Experiment) -> Mapping[str, Value]:
     """Return the environment that a run of the experiment would record on this machine."""
-    return _this_machine(experiment.python, experiment.num_gpus if experiment.device is Device.CUDA else 0)
+    num_gpus = experiment.num_gpus if experiment.device is Device.CUDA else 0
+    return _this_machine(experiment.python, num_gpus, provenance.python_path(experiment.env))
 
 
 @cache
-def _this_machine(python: str | None, num_gpus: int) -> Mapping[str, Value]:
+def _this_machine(python: str | None, num_gpus: int, python_path: str | None) -> Mapping[str, Value]:
     gpus = provenance.visible_gpus()[:num_gpus]
-    machine, now = provenance.collect(python, gpus), time.time()
+    machine, now = provenance.collect(python, gpus, {"PYTHONPATH": python_path}), time.time()
     record = RunRecord(
         experiment_id="", repeat=1, attempt=1, status=Status.OK, started_at=now, wall_s=0.0, provenance=machine
     )
