@@ -171,6 +171,14 @@ def test_capture():
         process.capture([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
 
 
+def test_a_process_that_a_program_left_behind_does_not_keep_its_output_back(tmp_path):
+    noted, before = tmp_path / "pid", time.monotonic()
+    output = process.capture(["sh", "-c", f"sleep 60 & echo $! > {noted}; seq 20000"], 20)
+    os.kill(int(noted.read_text()), signal.SIGKILL)
+    assert output.split() == list(map(str, range(1, 20_001)))
+    assert time.monotonic() - before < 10
+
+
 @pytest.mark.parametrize("words", [("yes",), ("sh", "-c", "yes >&2")])
 def test_a_program_with_endless_output_is_ended_before_it_fills_the_memory(words):
     with pytest.raises(LaunchError, match="wrote more than 16 MiB"):

@@ -18,6 +18,7 @@ from orchestrator.machine.child_environment import child_environment
 from orchestrator.machine.stop_signals import held_back, interrupted_once
 
 CAPTURED_BYTES = 16 * 2**20
+_LOOK_S = 0.2
 # The code of a question does not contain the mark itself, since a wrapper may print its command line.
 _ANSWER = re.compile("^<tunebench>(.*)</tunebench>", re.MULTILINE)
 
@@ -89,7 +90,10 @@ def _captured(argv: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> 
 
 
 def _outputs(child: subprocess.Popen[bytes], deadline: float, name: str) -> tuple[bytes, bytes]:
-    """Read stdout and stderr of a program until both end. Raise TimeoutError or LaunchError at the limits of `capture`."""
+    """Read what a program writes until it has ended. Raise TimeoutError or LaunchError at the limits of `capture`.
+
+    A process that the program left behind may hold its pipes open.
+    """
     assert child.stdout is not None and child.stderr is not None
     texts = {child.stdout.fileno(): bytearray(), child.stderr.fileno(): bytearray()}
     stdout, stderr = texts.values()
@@ -97,9 +101,12 @@ def _outputs(child: subprocess.Popen[bytes], deadline: float, name: str) -> tupl
         for descriptor in texts:
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map():
+            has_ended = child.poll() is not None  # asked before the look, which then sees all that it wrote
             left_s = deadline - time.monotonic()
-            readable = selector.select(left_s) if left_s > 0 else []
-            if not readable:
+            readable = selector.select(0 if has_ended else min(left_s, _LOOK_S))
+            if has_ended and not readable:
+                break
+            if left_s <= 0:
                 raise TimeoutError
             for key, _ in readable:
                 chunk = os.read(key.fd, 2**16)
