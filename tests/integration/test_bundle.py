@@ -279,6 +279,7 @@ def test_nothing_is_overwritten_and_nothing_written_into_the_results(campaign: P
         (tmp_path / "link.tar.gz", "exists, and nothing is overwritten"),
         (campaign / "b.tar.gz", "is in the results folder"),
         (tmp_path / "none" / "b.tar.gz", "cannot be written: No such file or directory"),
+        (tmp_path / f"{'b' * 300}.tar.gz", "cannot be written: File name too long"),
     ):
         with pytest.raises(OrchestratorError, match=said):
             bundle(campaign, output=target)

@@ -191,11 +191,14 @@ def test_what_can_not_be_read_is_missing(tmp_path: Path, text: str, results: str
         ("stdout", "\n \n", "stdout is empty"),
         ("stdout", '{"loss": null}', "the key loss is null in the last line of stdout"),
         ("stdout", '{"lost": null}', "no key loss in the last line of stdout"),
+        ("stdout", None, "there is no file stdout.log"),
+        ("log", None, "there is no file stdout.log"),
     ],
 )
-def test_a_number_that_did_not_come_says_why(tmp_path: Path, results: str, text: str, why: str) -> None:
+def test_a_number_that_did_not_come_says_why(tmp_path: Path, results: str, text: str | None, why: str) -> None:
     for name, content in {"stdout.log": text, "empty.jsonl": "", "text.jsonl": "loss=3\n"}.items():
-        (tmp_path / name).write_text(content)
+        if content is not None:
+            (tmp_path / name).write_text(content)
     source = MetricSource(key="loss", pattern="loss=(.*)")
     (found,) = custom.read_metrics(
         CustomCommand(command=("x",), results=results, metrics={"train_loss": source}), tmp_path

@@ -8,7 +8,7 @@ import os
 import tarfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -64,4 +64,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             f"{path}: cannot be written: {error.strerror}; name another file with --output"
         ) from error
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(
+            OSError
+        ):  # where the file could not be made, such as a read-only folder, it cannot be removed either
+            aside.unlink(missing_ok=True)

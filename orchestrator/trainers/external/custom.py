@@ -136,7 +136,8 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
 
     If the files have no value, the function returns the reason.
     """
-    place = results.removeprefix("file:") if results.startswith("file:") else "the last line of stdout"
+    file = results.removeprefix("file:") if results.startswith("file:") else RunFolder(run_dir).stdout.name
+    place = "the last line of stdout" if results == "stdout" else file
     try:
         if results == "log":
             reading.read_tail(RunFolder(run_dir).stdout, limit=0)  # this refuses a log that is not a regular file
@@ -155,7 +156,7 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
         else:
             values = reading.read_json(_result_file(run_dir, place), limit=reading.LOG_BYTES, finite=False)
     except FileNotFoundError:
-        return lambda name, source: Caveat(detail=f"there is no file {place}")
+        return lambda name, source: Caveat(detail=f"there is no file {file}")
     except (OSError, ValueError) as error:
         why = Caveat(detail=f"{place} cannot be read: {reading.reason(error).partition(':')[0]}")
         return lambda name, source: why
