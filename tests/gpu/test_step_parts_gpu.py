@@ -39,9 +39,9 @@ def agree(name: str, shares: dict[str, tuple[float, float]]) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_one_gpu(rows: Path, tmp_path: Path, compiled: bool) -> None:
-    """The model keeps the GPU busy, so the host does not set the pace. Accumulation: the passes of both micro-batches count."""
+    """The passes of both micro-batches count. 16 rows keep the GPU busy, also where the host is slow and has a profiler."""
     options = ["--gradient_accumulation_steps", "2", *(["--torch_compile", "True"] if compiled else [])]
-    run = trained(tmp_path / "run", rows, *words(BUSY, batch=8), *options)
+    run = trained(tmp_path / "run", rows, *words(BUSY, batch=16), *options)
     worker = run.worker()
     assert (worker["clock"], worker["undivided"], worker["instrument_error"]) == ("cuda", None, None)
     later = [line["step"] for line in run.steps() if line.get("recompiled")]
