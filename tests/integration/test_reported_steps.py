@@ -293,8 +293,9 @@ def of_ranks(tmp_path: Path, *ranks: tuple[float, int], steps: int) -> RunRecord
     return carried_out(tmp_path, experiment(code, measure=Measure(at_most_steps=20, discard_steps=2), **more))[1]
 
 
-def test_a_process_that_failed_has_not_made_enough_steps(tmp_path: Path) -> None:
-    record = of_ranks(tmp_path, (0.01, -1), (0.01, 5), steps=150)
+@pytest.mark.parametrize("fails_at", [0, 5])
+def test_a_process_that_failed_has_not_made_enough_steps(tmp_path: Path, fails_at: int) -> None:
+    record = of_ranks(tmp_path, (0.01, -1), (0.01, fails_at), steps=150)
     assert (record.status, record.kind) == (Status.FAILED, "oom_cuda")
 
 

@@ -86,9 +86,12 @@ class ReportedSteps:
         return self.ending.step is not None and self._have_all_made(self.ending.step)
 
     def _have_all_made(self, number: int) -> bool:
-        """Return whether the other ranks have made as many steps as rank 0. A rank that failed or hangs never makes them."""
-        others = (path for rank, path in self.folder.all_steps().items() if rank != 0)
-        return all(sum(1 for _ in islice(steps.of_file(path), number)) == number for path in others)
+        """Return whether the other processes have made as many steps as rank 0. One that failed or hangs never makes them.
+
+        A process that has made no step yet has no file. Lines of stdout are the steps of all processes.
+        """
+        ranks = range(1, self.experiment.num_gpus) if self.source is StepSource.CALLS else ()
+        return all(sum(1 for _ in islice(steps.of_file(self.folder.steps(rank)), number)) == number for rank in ranks)
 
     def update(self) -> None:
         """Read the lines that the program has written since the last call."""
