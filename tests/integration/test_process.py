@@ -171,6 +171,10 @@ def test_capture():
         process.capture([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
 
 
+def test_a_filter_may_pass_the_output_on_after_the_end_of_a_program():
+    assert process.capture(["bash", "-c", "exec > >(sleep 0.5; cat); echo late"], 20) == "late\n"
+
+
 def test_a_process_that_a_program_left_behind_does_not_keep_its_output_back(tmp_path):
     noted, before = tmp_path / "pid", time.monotonic()
     output = process.capture(["sh", "-c", f"sleep 60 & echo $! > {noted}; seq 20000"], 20)

@@ -18,7 +18,7 @@ from orchestrator.machine.child_environment import child_environment
 from orchestrator.machine.stop_signals import held_back, interrupted_once
 
 CAPTURED_BYTES = 16 * 2**20
-_LOOK_S = 0.2
+_LOOK_S, _SILENCE_S = 0.2, 2.0
 # The code of a question does not contain the mark itself, since a wrapper may print its command line.
 _ANSWER = re.compile("^<tunebench>(.*)</tunebench>", re.MULTILINE)
 
@@ -92,7 +92,8 @@ def _captured(argv: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> 
 def _outputs(child: subprocess.Popen[bytes], deadline: float, name: str) -> tuple[bytes, bytes]:
     """Read what a program writes until it has ended. Raise TimeoutError or LaunchError at the limits of `capture`.
 
-    A process that the program left behind may hold its pipes open.
+    After the end, wait for a filter that still passes its output on. A process that it left behind may hold the pipes open
+    for ever.
     """
     assert child.stdout is not None and child.stderr is not None
     texts = {child.stdout.fileno(): bytearray(), child.stderr.fileno(): bytearray()}
@@ -103,7 +104,7 @@ def _outputs(child: subprocess.Popen[bytes], deadline: float, name: str) -> tupl
         while selector.get_map():
             has_ended = child.poll() is not None  # asked before the look, which then sees all that it wrote
             left_s = deadline - time.monotonic()
-            readable = selector.select(0 if has_ended else min(left_s, _LOOK_S))
+            readable = selector.select(min(left_s, _SILENCE_S if has_ended else _LOOK_S))
             if has_ended and not readable:
                 break
             if left_s <= 0:
