@@ -51,14 +51,17 @@ _TEXTS = ("uuid", "processes", "lost", "failed")
 class Device:
     """The values of one GPU over time, by kind, and the processes on this GPU.
 
-    `processes_before` are the processes at the first reading, `processes` are all processes that were seen. `to_the_end` is
-    false if the sampler was killed. If `to_the_end` is true, the sampler's last reading was taken after the run. `until` is the
-    time of the sampler's last line of any device. `failed` has the errors of the values that could not be read. `node` is the name
-    of the GPU's node, if the run has several nodes.
+    `first_memory` and `last_memory` are the time and the memory of the first and the last line. They are not the ends of `points`,
+    which are sorted, if the clock went back. `processes_before` are the processes at the first reading, `processes` are all
+    processes that were seen. `to_the_end` is false if the sampler was killed. If `to_the_end` is true, the sampler's last reading
+    was taken after the run. `until` is the latest time of any line of the sampler. `failed` has the errors of the values that
+    could not be read. `node` is the name of the GPU's node, if the run has several nodes.
     """
 
     uuid: str | None = None
     points: Mapping[str, Points] = field(default_factory=dict)
+    first_memory: tuple[float, float] | None = None
+    last_memory: tuple[float, float] | None = None
     processes_before: frozenset[str] = frozenset()
     processes: frozenset[str] = frozenset()
     lost: str | None = None
@@ -74,14 +77,14 @@ class Device:
 
     def baseline(self) -> float | None:
         """Return the memory in use at the first reading, which is taken before the run starts."""
-        memory = self.points.get("memory", ())
-        return memory[0][1] if memory else None
+        return self.first_memory[1] if self.first_memory else None
 
     def residue(self) -> float | None:
         """Return how much more memory the last reading shows than the first reading; None without a reading after the run."""
-        memory = self.points.get("memory", ()) if self.to_the_end and self.lost is None else ()
-        is_read_after = bool(memory) and self.until - memory[-1][0] <= _LONGEST_REPEAT_S
-        return max(0.0, memory[-1][1] - memory[0][1]) if is_read_after else None
+        if not (self.first_memory and self.last_memory) or not self.to_the_end or self.lost is not None:
+            return None
+        is_read_after = self.until - self.last_memory[0] <= _LONGEST_REPEAT_S
+        return max(0.0, self.last_memory[1] - self.first_memory[1]) if is_read_after else None
 
     def peak(self) -> float | None:
         """Return the highest memory in use at any reading."""
@@ -209,13 +212,17 @@ def joined(nodes: Mapping[str, Timeline]) -> Timeline:
 def _device(lines: Mapping[str, Sequence[tuple[float, str]]], *, to_the_end: bool, until: float) -> Device:
     lists = [frozenset(value.split()) for _, value in lines.get("processes", ())]
     texts = {what: lines[what][-1][1] for what in ("uuid", "lost") if what in lines}
+    readings = {
+        what: [(moment, float(value)) for moment, value in points]
+        for what, points in lines.items()
+        if what not in _TEXTS
+    }
+    memory = readings.get("memory", [None])
     return Device(
         uuid=texts.get("uuid"),
-        points={
-            what: sorted(((moment, float(value)) for moment, value in points), key=itemgetter(0))  # a clock may go back
-            for what, points in lines.items()
-            if what not in _TEXTS
-        },
+        points={what: sorted(points, key=itemgetter(0)) for what, points in readings.items()},  # a clock may go back
+        first_memory=memory[0],
+        last_memory=memory[-1],
         processes_before=lists[0] if lists else frozenset(),
         processes=frozenset().union(*lists),
         lost=texts.get("lost"),

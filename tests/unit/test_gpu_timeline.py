@@ -52,6 +52,16 @@ def test_less_memory_than_before_is_no_negative_residue() -> None:
     assert only(at(0, 0, "memory", 500), at(1, 0, "memory", 100)).residue() == 0
 
 
+@pytest.mark.parametrize("back_s", [1, 30, 3600])
+@pytest.mark.parametrize("when", [5, 10, 19])
+def test_a_clock_that_goes_back_moves_no_reading_before_the_run(when: int, back_s: int) -> None:
+    """1 GiB before and after the run, and 60 GiB in it."""
+    used = [1 if second < 2 or second > 18 else 60 for second in range(21)]
+    lines = [at(s - (back_s if s >= when else 0), 0, "memory", value * 2**30) for s, value in enumerate(used)]
+    device = only(*lines)
+    assert device.baseline() == 2**30 and device.residue() in (0, None)
+
+
 @pytest.mark.parametrize("value", ["N/A", "[N/A]", "", "None", "nan", "inf", "-inf", "1e999"])
 def test_what_is_no_number_is_no_reading(value: str) -> None:
     device = only(at(0, 0, "memory", 10), at(1, 0, "memory", value), at(1, 0, "power", value), at(2, 0, "memory", 20))
