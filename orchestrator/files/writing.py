@@ -25,6 +25,15 @@ from orchestrator.errors import ResultsError
 _CANNOT_LINK = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 
+def remove_aside(aside: Path) -> None:
+    """Remove a hidden file that is needed no longer. Where the disk refuses that, it stays.
+
+    This error must not take the place of another one, nor make a failure of a success.
+    """
+    with suppress(OSError):
+        aside.unlink()
+
+
 def _write_aside(path: Path, content: str | bytes) -> Path:
     """Write the content to a new hidden file next to `path`, and return the path of the new file."""
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -34,7 +43,7 @@ def _write_aside(path: Path, content: str | bytes) -> Path:
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
-        aside.unlink(missing_ok=True)  # the disk may be full, and the file half written
+        remove_aside(aside)  # the disk may be full, and the file half written
         raise
     return aside
 
@@ -136,7 +145,7 @@ def replace(path: Path, content: str | bytes) -> None:
         try:
             os.replace(aside, path)
         finally:
-            aside.unlink(missing_ok=True)
+            remove_aside(aside)
         sync_folder(path.parent)
 
 
@@ -164,7 +173,7 @@ def _placed(path: Path, text: str | bytes, reserved: Path | None) -> bool:
         raise _no_links(path, error) from error
     finally:
         if reserved is None:
-            aside.unlink(missing_ok=True)
+            remove_aside(aside)
     sync_folder(path.parent)
     return True
 
@@ -201,7 +210,7 @@ def place_new(path: Path, content: str | bytes) -> bool:
             if not name_new(aside, path):
                 return False
         finally:
-            aside.unlink(missing_ok=True)
+            remove_aside(aside)
         sync_folder(path.parent)
         return True
 

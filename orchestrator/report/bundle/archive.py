@@ -8,7 +8,7 @@ import os
 import tarfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -64,7 +64,4 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             f"{path}: cannot be written: {error.strerror}; name another file with --output"
         ) from error
     finally:
-        with suppress(
-            OSError
-        ):  # where the file could not be made, such as a read-only folder, it cannot be removed either
-            aside.unlink(missing_ok=True)
+        writing.remove_aside(aside)

@@ -136,4 +136,4 @@ def _place(path: Path, content: bytes) -> None:
             aside.write_bytes(content)
             os.replace(aside, path)
         finally:
-            aside.unlink(missing_ok=True)
+            writing.remove_aside(aside)
