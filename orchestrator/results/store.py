@@ -244,7 +244,8 @@ class Store:
         """Write a file that is made from the records, such as `benchmarks.csv`. Replace an older file, and return the path."""
         path = self.root / name
         try:
-            path.parent.mkdir(exist_ok=True)
+            if path.parent != self.root:  # a results folder that was renamed meanwhile is not made again
+                path.parent.mkdir(exist_ok=True)
             writing.replace(path, content)
         except OSError as error:
             raise ResultsError(

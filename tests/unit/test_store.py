@@ -73,6 +73,15 @@ def test_a_path_with_two_dots_is_a_plain_one(tmp_path: Path) -> None:
     assert (tmp_path / "deep" / "results2").is_dir(), "as the system follows the link"
 
 
+def test_a_results_folder_that_was_renamed_is_not_made_again(root):
+    store = Store.create(root, {})
+    root.rename(root.with_name("archive"))
+    for name in ("report.html", "screens/a.svg"):
+        with pytest.raises(ResultsError, match="cannot be written: No such file or directory"):
+            store.write(name, "text")
+    assert not root.exists()
+
+
 def test_create_and_resume(root):
     created = Store.create(root, {"argv": ["run", "x.yaml"]}, seed=3)
     suite = Store.resume(root).suite()
