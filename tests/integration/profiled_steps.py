@@ -12,7 +12,7 @@ import subprocess
 import sys
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -93,17 +93,22 @@ def trained(
     return run
 
 
-def both(run: Run, rank: int = 0) -> dict[str, tuple[float, float]]:
+def both(run: Run, rank: int = 0, middle: Callable[[Iterable[float]], float] = fmean) -> dict[str, tuple[float, float]]:
     """Return for each part the share of the profiled steps that it takes, by the instrument and by the trace.
+
+    `middle` makes one number of those of the steps. The median leaves out a step in which the host was busy with something else.
 
     `comm` is the exposed communication of the steps in which the instrument watched it. `idle` is two different shares: the host's
     share by the instrument, and the time without work on the GPU by the trace.
     """
     lines = [line for line in run.steps(rank) if "parts" in line and FIRST <= line["step"] <= LAST]
     trace = of_trace(json.loads((run.folder / f"trace-rank{rank}.json").read_text()))
-    total = fmean(line["s"] for line in lines), fmean(step["step"] for step in trace.values())
+    total = middle(line["s"] for line in lines), middle(step["step"] for step in trace.values())
     shares = {
-        part: (fmean(line["parts"][part] for line in lines) / total[0], _mean(trace.values(), part) / total[1])
+        part: (
+            middle(line["parts"][part] for line in lines) / total[0],
+            middle(step[part] for step in trace.values()) / total[1],
+        )
         for part in PARTS
     }
     watched = [line for line in lines if WAITS[0] in line["parts"]]

@@ -123,10 +123,13 @@ def test_ranks_wait_for_the_slowest_at_the_end_of_the_backward_pass(runs: list[R
 
 
 def test_the_parts_are_those_of_a_profilers_trace(tmp_path: Path) -> None:
-    """On a CPU; tests/gpu/test_step_parts_gpu.py has the same for GPUs."""
+    """On a CPU; tests/gpu/test_step_parts_gpu.py has the same for GPUs.
+
+    The trace counts as optimizer also what the instrument does after its own mark: in some steps it writes a file.
+    """
     rows = prepare(tmp_path, 200)
     options = ["--gradient_accumulation_steps", "2", "--per_device_train_batch_size", "2", "--max_steps", "17"]
-    shares = both(trained(tmp_path / "profiled", rows, *options, cpu=True))
+    shares = both(trained(tmp_path / "profiled", rows, *options, cpu=True), middle=median)
     print(table({"cpu": shares}))
     assert shares.keys() == {"data", "forward", "backward", "optimizer"}
     for part, (own, seen) in shares.items():
