@@ -1,4 +1,4 @@
-"""Files on a disk that refuses to delete: what was written is no failure, and an error keeps its own words."""
+"""Tests of writing on a disk that refuses to delete files."""
 
 from __future__ import annotations
 
