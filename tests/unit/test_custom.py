@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factories import results
 from factories.cases import cases
+from factories.run_folders import worker, write_worker
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,6 +139,33 @@ def test_regular_expressions_over_the_log(tmp_path: Path) -> None:
         gpu_device_name=MetricSource(pattern=r"^gpu: (.*)$"),
         absent=MetricSource(pattern="nothing (.*)"),
     ) == {"train_loss": 2.5, "train_runtime": 0.012, "gpu_device_name": "H100", "absent": None}
+
+
+@pytest.mark.parametrize(
+    ("results", "text", "whole"),
+    [
+        ("file:out.csv", "step,loss\n1,23.5\n2,12", 23.5),
+        ("file:out.csv", "step,loss\r\n1,23.5\r\n2,1", 23.5),
+        ("file:out.csv", "step,loss\n1,23.5\n2,12\n", 12.0),
+        ("file:out.csv", "step,lo", None),
+        ("log", "loss=23.5\nloss=12", 23.5),
+        ("log", "loss=23.5\rloss=12", 23.5),
+        ("log", "loss=23.5\nloss=12\n", 12.0),
+        ("log", "loss=1", None),
+    ],
+)
+def test_of_a_program_that_tunebench_ended_a_line_that_may_be_cut_off_does_not_count(
+    tmp_path: Path, results: str, text: str, whole: float | None
+) -> None:
+    for name in ("stdout.log", "out.csv"):
+        (tmp_path / name).write_text(text, newline="")
+    source = MetricSource(column="loss", pattern=r"loss=(\S+)")
+    written = read(tmp_path, results, train_loss=source)["train_loss"]
+    assert written == (None if text == "step,lo" else float(re.split("[,=]", text.strip())[-1])), "it ended by itself"
+    write_worker(tmp_path, worker(steps_from="stdout", stopped={"step": 2, "why": "at_most_steps"}))
+    assert read(tmp_path, results, train_loss=source) == {"train_loss": whole}
+    write_worker(tmp_path, worker(stopped={"step": 2, "why": "at_most_steps"}))
+    assert read(tmp_path, results, train_loss=source) == {"train_loss": written}, "the instrument ended its steps"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from orchestrator.files import reading
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
 from orchestrator.machine import process
+from orchestrator.measure.rank_files import worker_files
 from orchestrator.records import (
     Caveat,
     CaveatKind,
@@ -125,16 +126,18 @@ def _fill(word: str, values: Mapping[str, Text]) -> Sequence[str]:
 
 def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
     """Return a measurement for each metric of the command, with the reason if its number could not be read."""
-    look_up = _raw_values(custom.results, run_dir)
+    # Tunebench ended the program, so its last line may be cut off: `loss=12` of `loss=12.5`.
+    is_cut = any(worker.get("stopped") and worker.get("steps_from") for worker in worker_files(run_dir))
+    look_up = _raw_values(custom.results, run_dir, is_cut=is_cut)
     return [
         _measurement(name, source, look_up(name, source), custom.results) for name, source in custom.metrics.items()
     ]
 
 
-def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], object]:
+def _raw_values(results: str, run_dir: Path, *, is_cut: bool) -> Callable[[str, MetricSource], object]:
     """Return a function that finds the raw value of a metric in the files of the run.
 
-    If the files have no value, the function returns the reason.
+    If the files have no value, the function returns the reason. If `is_cut`, a last line without a line end does not count.
     """
     file = results.removeprefix("file:") if results.startswith("file:") else RunFolder(run_dir).stdout.name
     place = "the last line of stdout" if results == "stdout" else file
@@ -142,14 +145,16 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
         if results == "log":
             reading.read_tail(RunFolder(run_dir).stdout, limit=0)  # this refuses a log that is not a regular file
             ends = time.monotonic() + ALL_SEARCHES_S
-            return lambda name, source: _last_match(source.pattern or "", RunFolder(run_dir).stdout, ends)
+            return lambda name, source: _last_match(
+                source.pattern or "", RunFolder(run_dir).stdout, ends, is_cut=is_cut
+            )
         if results == "stdout" or results.endswith(".jsonl"):
             line = _last_line(RunFolder(run_dir).stdout if results == "stdout" else _result_file(run_dir, place))
             if not line:
                 return lambda name, source: Caveat(detail=f"{place.removeprefix('the last line of ')} is empty")
             values = reading.parse_json(line.encode(), finite=False)
         elif results.endswith(".csv"):
-            rows = _csv_rows(_result_file(run_dir, place))
+            rows = _csv_rows(_result_file(run_dir, place), is_cut=is_cut)
             return lambda name, source: _or_missing(
                 _last_value(rows, source.column or name), f"no value in the column {source.column or name} of {place}"
             )
@@ -232,14 +237,15 @@ def _nested(values: Any, key: str, place: str) -> object:
     return _or_missing(values, f"the key {key} is null in {place}")
 
 
-def _last_match(pattern: str, log: Path, ends: float) -> object:
+def _last_match(pattern: str, log: Path, ends: float, *, is_cut: bool) -> object:
     """Return the text of the pattern's last match in the log, or the reason if there is no match.
 
     The searches of a run share the time until `ends` (on the monotonic clock). A search that starts later gets one second.
     """
     began = time.monotonic()
     limit_s = max(min(LONGEST_SEARCH_S, 1.0), min(LONGEST_SEARCH_S, ends - began))
-    words = (str(log), str(LONGEST_LOG_BYTES), str(limit_s), pattern)
+    lines = "whole" if is_cut else "all"
+    words = (str(log), str(LONGEST_LOG_BYTES), str(limit_s), lines, pattern)
     try:
         found = process.capture((sys.executable, "-I", "-S", log_search.__file__, *words), limit_s + 5)
     except LaunchError as error:
@@ -257,8 +263,10 @@ def _last_line(path: Path) -> str:
     return next((line for line in reversed(lines) if line.strip()), "").removeprefix(_BOM)
 
 
-def _csv_rows(path: Path) -> list[dict[str, str]]:
+def _csv_rows(path: Path, *, is_cut: bool) -> list[dict[str, str]]:
     text = reading.read_text(path, limit=reading.LOG_BYTES).removeprefix(_BOM)
+    if is_cut:
+        text = text[: max(map(text.rfind, "\r\n")) + 1]
     return list(csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True))
 
 
