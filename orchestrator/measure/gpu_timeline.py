@@ -55,7 +55,8 @@ class Device:
     which are sorted, if the clock went back. `processes_before` are the processes at the first reading, `processes` are all
     processes that were seen. `to_the_end` is false if the sampler was killed. If `to_the_end` is true, the sampler's last reading
     was taken after the run. `until` is the latest time of any line of the sampler. `failed` has the errors of the values that
-    could not be read. `node` is the name of the GPU's node, if the run has several nodes.
+    could not be read. `node` is the name of the GPU's node, if the run has several nodes. `passed_twice` are the windows that the
+    clock passed twice, because it was set back.
     """
 
     uuid: str | None = None
@@ -69,6 +70,7 @@ class Device:
     to_the_end: bool = True
     until: float = -math.inf
     node: str | None = None
+    passed_twice: tuple[Window, ...] = ()
 
     def strangers(self) -> tuple[str, ...]:
         """Return the processes that did not belong to the run, including any that used the GPU before the run."""
@@ -229,7 +231,19 @@ def _device(lines: Mapping[str, Sequence[tuple[float, str]]], *, to_the_end: boo
         failed=frozenset(value for _, value in lines.get("failed", ())),
         to_the_end=to_the_end,
         until=until,
+        passed_twice=tuple(
+            twice for points in lines.values() for twice in _passed_twice([moment for moment, _ in points])
+        ),
     )
+
+
+def _passed_twice(moments: Sequence[float]) -> Iterator[Window]:
+    """Yield the windows that the clock passed twice. `moments` are the times of one kind of line, in the order of the file."""
+    first = moments[0]
+    for before, after in pairwise(moments):
+        if after < before - _EDGE_S:
+            yield max(first, after), before
+        first = min(first, after)
 
 
 def _reason(lines: Sequence[str]) -> str:

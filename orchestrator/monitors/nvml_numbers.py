@@ -27,11 +27,12 @@ def measurements(run_dir: Path) -> list[Measurement]:
     if timeline.problem:
         why = Caveat(detail=f"{SAMPLES}: {timeline.problem}")
         return [Measurement(name="device_peak_used_bytes", value=None, source=SAMPLES, missing=why)]
-    devices, window = list(timeline.devices.values()), throughput.steady_window(run_dir)
+    devices = list(timeline.devices.values())
+    window = _steady_window(run_dir, devices)
     no_peak = _why_no_peak(timeline)
     unseen = Caveat(detail=f"{SAMPLES}: {no_peak}") if no_peak else None
     steady = _steady(run_dir, devices, window) if window else dict.fromkeys(_STEADY)
-    why = Caveat(detail=_UNSUPPORTED if window else "the run had no steady state, or its time is unknown")
+    why = Caveat(detail=_why_not_steady(run_dir, window))
     return [
         *(Measurement(name=name, value=value, source=SAMPLES) for name, value in _whole(timeline).items()),
         *(Measurement(name=name, value=None, source=SAMPLES, missing=unseen) for name in _peaks(devices) if unseen),
@@ -43,9 +44,9 @@ def measurements(run_dir: Path) -> list[Measurement]:
 
 
 def devices(run_dir: Path) -> list[Mapping[str, Any]]:
-    window = throughput.steady_window(run_dir)
     rows: list[Mapping[str, Any]] = []
     timeline = _timeline(run_dir)
+    window = _steady_window(run_dir, timeline.devices.values())
     for place, device in timeline.devices.items():
         cells = {
             "gpu": device.uuid or str(place),
@@ -59,8 +60,9 @@ def devices(run_dir: Path) -> list[Mapping[str, Any]]:
 
 def warnings(run_dir: Path) -> list[Caveat]:
     """Return the caveats about the run's numbers: lost devices, unread memory, throttling, other processes on the GPUs."""
-    timeline, window = _timeline(run_dir), throughput.steady_window(run_dir)
+    timeline = _timeline(run_dir)
     devices = timeline.devices.values()
+    window = _steady_window(run_dir, devices)
     notes = [f"GPU {device.uuid} was lost during the run: {device.lost}" for device in devices if device.lost]
     if devices and not timeline.cost:
         notes.append(f"{SAMPLES}: the sampler ended before the run, so nothing was measured after its last reading")
@@ -94,10 +96,27 @@ def _samples(path: Path) -> Timeline:
         return Timeline(problem=reading.reason(error))
 
 
+def _steady_window(run_dir: Path, devices: Iterable[Device]) -> Window | None:
+    """Return the time of the steady state. Return None if it is unknown, or if the clock passed a part of it twice."""
+    window = throughput.steady_window(run_dir)
+    twice = [one for device in devices for one in device.passed_twice]
+    known = window and not any(window[0] <= end and begin <= window[1] for begin, end in twice)
+    return window if known else None
+
+
+def _why_not_steady(run_dir: Path, window: Window | None) -> str:
+    """Return why a number of the steady state is missing. `window` is the result of `_steady_window`."""
+    if window:
+        return _UNSUPPORTED
+    was_steady = throughput.steady_window(run_dir)
+    return _SET_BACK if was_steady else "the run had no steady state, or its time is unknown"
+
+
 _STEADY = (
     *("energy_j", "integrated_energy_j", "energy_per_real_token_j", "mean_power_w", "gpu_utilization"),
     *("sm_clock_mhz", "temperature_c", "throttled_share"),
 )
+_SET_BACK = "the host's clock was set back, so it is not certain which readings belong to the steady state"
 _UNSUPPORTED = (
     "NVML does not report it for every GPU of the run, "
     f"or the steady state was shorter than {gpu_timeline.SHORTEST_ENERGY_WINDOW_S:g} s"

@@ -118,6 +118,30 @@ def test_without_a_steady_state_memory_stays_and_the_rest_says_so(tmp_path: Path
     assert Nvml().warnings(tmp_path) == []
 
 
+@pytest.mark.parametrize(("back_s", "certain"), [(0.3, True), (1, True), (7, False), (15, False), (3600, True)])
+def test_a_clock_that_was_set_back_mixes_no_loading_into_the_steady_state(
+    tmp_path: Path, back_s: float, *, certain: bool
+) -> None:
+    """The model loads for 30 s at a low power, and the clock is set back 2 s before the first step."""
+    loading = [
+        f"{BEGAN - 2 + back_s - 30 + tenth / 10:.4f},0,{what},{value}"
+        for tenth in range(300)
+        for what, value in (("power", 100), ("utilization", 0.05), ("energy", 4e6 + 10 * tenth))
+    ]
+    numbers = found(trained(sampled(tmp_path, *loading, *gpu(0))))
+    if certain:
+        assert numbers["mean_power_w"].value == pytest.approx(600)
+        assert numbers["gpu_utilization"].value == pytest.approx(0.9)
+        assert numbers["energy_j"].value == pytest.approx(3600, rel=1e-3)
+    else:
+        assert {name for name, number in numbers.items() if number.value is None} == STEADY
+        assert {numbers[name].why_missing for name in STEADY} == {
+            "the host's clock was set back, so it is not certain which readings belong to the steady state"
+        }
+        assert "energy_j" not in Nvml().devices(tmp_path)[0]
+    assert numbers["device_peak_used_bytes"].value == 40 * GIB
+
+
 def test_a_mig_part_has_dashes_that_say_why(tmp_path: Path) -> None:
     kinds = ("power", "utilization", "temperature", "sm_clock", "reasons", "energy")
     numbers = found(trained(sampled(tmp_path, *gpu(0, without=kinds))))
@@ -240,7 +264,8 @@ def _again(line: str, seconds: float) -> list[str]:
 
 
 def test_a_little_throttling_is_a_number_and_no_sentence(tmp_path: Path) -> None:
-    trained(sampled(tmp_path, *gpu(0), f"{BEGAN + 5.05:.4f},0,reasons,64"))
+    lines = [*gpu(0), f"{BEGAN + 5.05:.4f},0,reasons,64"]
+    trained(sampled(tmp_path, *sorted(lines, key=lambda line: float(line.partition(",")[0]))))
     assert 0 < values(tmp_path)["throttled_share"] < 0.05
     assert Nvml().warnings(tmp_path) == []
 
