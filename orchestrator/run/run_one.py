@@ -59,7 +59,7 @@ from orchestrator.records import (
     load,
 )
 from orchestrator.results import allocation_end, claims
-from orchestrator.results.folder import bisected_commit, plain_path
+from orchestrator.results.folder import bisected_commit, plain_path, read_suite
 from orchestrator.results.store import Store, redact_rank_files, set_record_aside, write_record
 from orchestrator.run import collect, gpu_access, reported_steps, run_files
 from orchestrator.run.collect import Findings
@@ -90,6 +90,7 @@ class _Evidence:
 def run_one(run_dir: Path) -> RunRecord:
     """Carry out the claimed run of this folder, and return its record. If the folder has a record already, only return this record.
 
+    If another results folder has taken the place of the run's, its records stay, and the record of this run is not written.
     Raise ResultsError for a folder without a claim or an experiment.
     """
     folder = RunFolder(plain_path(run_dir))
@@ -101,12 +102,15 @@ def run_one(run_dir: Path) -> RunRecord:
             f"{folder.path}: this folder contains no claimed run: {folder.claim.name} is missing or damaged"
         )
     experiment = with_own_seed(Store(folder.results).experiment(claim.experiment_id), claim.repeat)
+    made_at = _made_at(folder)
     with StopSignals() as stop, _marked(claim.marker):
         claims.take_over(folder.path)
         run_files.keep_room(folder)
         record = _carry_out(experiment, folder, claim, stop)
         if run_files.is_gone(folder, claim.marker):
             record = of_gone_folder(record, folder, experiment)
+            if _made_at(folder) not in (None, made_at):
+                return record
         elif experiment.keep == "none":
             record = replace(record, warnings=(*record.warnings, *run_files.remove_output(folder)))
         run_files.remove_empty_work(folder)
@@ -118,6 +122,11 @@ def run_one(run_dir: Path) -> RunRecord:
             record = replace(record, warnings=(*record.warnings, foreign))
         _write(folder, record)
     return _record_in(folder)
+
+
+def _made_at(folder: RunFolder) -> Any:
+    """Return when the results folder was made. Return None if it is gone, or cannot be read."""
+    return (read_suite(folder.results) or {}).get("created")
 
 
 def _record_in(folder: RunFolder) -> RunRecord:
