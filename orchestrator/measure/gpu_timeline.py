@@ -34,6 +34,8 @@ _HOLDS_S = 1.25
 _LONGEST_REPEAT_S = 2.5
 # This many seconds of a window may be unknown. In a long window, a twentieth of the window may be unknown.
 _EDGE_S = 0.5
+# A clock that is wrong by less is made slower for a while, and not set.
+_SET_BACK_S = 0.1
 
 POWER_CAP = "power cap"
 # NVML's bits for events that limit the clocks. The bits for an idle GPU (0x1) and for clocks that the user set are left out.
@@ -55,8 +57,8 @@ class Device:
     which are sorted, if the clock went back. `processes_before` are the processes at the first reading, `processes` are all
     processes that were seen. `to_the_end` is false if the sampler was killed. If `to_the_end` is true, the sampler's last reading
     was taken after the run. `until` is the latest time of any line of the sampler. `failed` has the errors of the values that
-    could not be read. `node` is the name of the GPU's node, if the run has several nodes. `passed_twice` are the windows that the
-    clock passed twice, because it was set back.
+    could not be read. `node` is the name of the GPU's node, if the run has several nodes. `stretches` are the windows in which the
+    clock was not set, in the order in which it passed them.
     """
 
     uuid: str | None = None
@@ -70,7 +72,7 @@ class Device:
     to_the_end: bool = True
     until: float = -math.inf
     node: str | None = None
-    passed_twice: tuple[Window, ...] = ()
+    stretches: tuple[Window, ...] = ()
 
     def strangers(self) -> tuple[str, ...]:
         """Return the processes that did not belong to the run, including any that used the GPU before the run."""
@@ -87,6 +89,18 @@ class Device:
             return None
         is_read_after = self.until - self.last_memory[0] <= _LONGEST_REPEAT_S
         return max(0.0, self.last_memory[1] - self.first_memory[1]) if is_read_after else None
+
+    def is_certain(self, window: Window) -> bool:
+        """Return whether the clock tells which readings belong to a window.
+
+        It does not if the clock was set before the window's end: the times of steps may still be those of the clock before.
+        """
+        moved = sum(
+            abs(new[0] - old[1])
+            for old, new in pairwise(self.stretches)
+            if old[0] <= window[1] and new[0] <= window[1] and new[1] >= window[0]
+        )
+        return moved <= _may_be_unknown(window)
 
     def peak(self) -> float | None:
         """Return the highest memory in use at any reading."""
@@ -121,9 +135,8 @@ class Device:
         spans = list(self.held(what, window))
         if window is None:
             return spans
-        length = window[1] - window[0]
-        unknown = length - sum(until - start for start, until, _ in spans)
-        return spans if unknown <= max(_EDGE_S, length / 20) else []
+        unknown = window[1] - window[0] - sum(until - start for start, until, _ in spans)
+        return spans if unknown <= _may_be_unknown(window) else []
 
     def mean(self, what: str, window: Window | None) -> float | None:
         """Return the mean of the values of a kind, each weighted by its time."""
@@ -180,13 +193,15 @@ def parse(text: str) -> Timeline:
     if not text.endswith("\n"):
         lines = lines[:-1]
     by_place: dict[int, dict[str, list[tuple[float, str]]]] = {}
-    until = -math.inf
+    moments: dict[int, list[float]] = {}
     for place, what, moment, value in _readings(lines):
-        until = max(until, moment)
+        moments.setdefault(place, []).append(moment)
         by_place.setdefault(place, {}).setdefault(what, []).append((moment, value))
     cost = _cost(lines)
+    until = max(map(max, moments.values()), default=-math.inf)
+    pause_s = cost.get("worst_period_s", math.inf)
     devices = {
-        place: _device(lines_by_kind, to_the_end=bool(cost), until=until)
+        place: _device(lines_by_kind, _stretches(moments[place], pause_s=pause_s), to_the_end=bool(cost), until=until)
         for place, lines_by_kind in sorted(by_place.items())
     }
     nothing = not any(device.points for device in devices.values())
@@ -211,7 +226,13 @@ def joined(nodes: Mapping[str, Timeline]) -> Timeline:
     return Timeline(devices=dict(enumerate(devices)), cost=cost)
 
 
-def _device(lines: Mapping[str, Sequence[tuple[float, str]]], *, to_the_end: bool, until: float) -> Device:
+def _may_be_unknown(window: Window) -> float:
+    return max(_EDGE_S, (window[1] - window[0]) / 20)
+
+
+def _device(
+    lines: Mapping[str, Sequence[tuple[float, str]]], stretches: Iterable[Window], *, to_the_end: bool, until: float
+) -> Device:
     lists = [frozenset(value.split()) for _, value in lines.get("processes", ())]
     texts = {what: lines[what][-1][1] for what in ("uuid", "lost") if what in lines}
     readings = {
@@ -231,19 +252,21 @@ def _device(lines: Mapping[str, Sequence[tuple[float, str]]], *, to_the_end: boo
         failed=frozenset(value for _, value in lines.get("failed", ())),
         to_the_end=to_the_end,
         until=until,
-        passed_twice=tuple(
-            twice for points in lines.values() for twice in _passed_twice([moment for moment, _ in points])
-        ),
+        stretches=tuple(stretches),
     )
 
 
-def _passed_twice(moments: Sequence[float]) -> Iterator[Window]:
-    """Yield the windows that the clock passed twice. `moments` are the times of one kind of line, in the order of the file."""
-    first = moments[0]
+def _stretches(moments: Sequence[float], *, pause_s: float) -> Iterator[Window]:
+    """Yield the windows in which the clock was not set.
+
+    `moments` are the times of a device's lines, in the order of the file. The sampler made no longer pause than `pause_s`.
+    """
+    begin = moments[0]
     for before, after in pairwise(moments):
-        if after < before - _EDGE_S:
-            yield max(first, after), before
-        first = min(first, after)
+        if not -_SET_BACK_S <= after - before <= pause_s + _LONGEST_REPEAT_S:
+            yield begin, before
+            begin = after
+    yield begin, moments[-1]
 
 
 def _reason(lines: Sequence[str]) -> str:
@@ -276,13 +299,18 @@ def _cost(lines: Sequence[str]) -> dict[str, Any]:
 
 
 def _at(points: Points, moment: float) -> float | None:
-    """Return a counter's interpolated value at a moment. Return None if the readings begin or end too far from it."""
+    """Return a counter's interpolated value at a moment. Return None if the readings begin or end too far from it.
+
+    Between two readings that are far apart, the counter may have grown at different rates.
+    """
     after = bisect_right(points, moment, key=lambda point: point[0])
     if after == 0:
         return points[0][1] if points[0][0] - moment <= _EDGE_S else None
     if after == len(points):
         return points[-1][1] if moment - points[-1][0] <= _EDGE_S else None
     (t0, v0), (t1, v1) = points[after - 1], points[after]
+    if t1 - t0 > _HOLDS_S + _EDGE_S and min(moment - t0, t1 - moment) > _EDGE_S:
+        return None
     return v0 + (v1 - v0) * (moment - t0) / (t1 - t0)
 
 

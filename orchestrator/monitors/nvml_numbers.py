@@ -32,12 +32,15 @@ def measurements(run_dir: Path) -> list[Measurement]:
     no_peak = _why_no_peak(timeline)
     unseen = Caveat(detail=f"{SAMPLES}: {no_peak}") if no_peak else None
     steady = _steady(run_dir, devices, window) if window else dict.fromkeys(_STEADY)
-    why = Caveat(detail=_why_not_steady(run_dir, window))
+    general = Caveat(detail=_UNSUPPORTED if window else _why_not_steady(run_dir))
+    reasons = dict.fromkeys(steady, general)
+    if steady["energy_j"] is not None:
+        reasons["energy_per_real_token_j"] = Caveat(detail="no tokens without padding were counted in the steps")
     return [
         *(Measurement(name=name, value=value, source=SAMPLES) for name, value in _whole(timeline).items()),
         *(Measurement(name=name, value=None, source=SAMPLES, missing=unseen) for name in _peaks(devices) if unseen),
         *(
-            Measurement(name=name, value=value, source=SAMPLES, missing=why if value is None else None)
+            Measurement(name=name, value=value, source=SAMPLES, missing=reasons[name] if value is None else None)
             for name, value in steady.items()
         ),
     ]
@@ -97,28 +100,24 @@ def _samples(path: Path) -> Timeline:
 
 
 def _steady_window(run_dir: Path, devices: Iterable[Device]) -> Window | None:
-    """Return the time of the steady state. Return None if it is unknown, or if the clock passed a part of it twice."""
+    """Return the time of the steady state. Return None if it is unknown, or if a clock was set."""
     window = throughput.steady_window(run_dir)
-    twice = [one for device in devices for one in device.passed_twice]
-    known = window and not any(window[0] <= end and begin <= window[1] for begin, end in twice)
-    return window if known else None
+    return window if window and all(device.is_certain(window) for device in devices) else None
 
 
-def _why_not_steady(run_dir: Path, window: Window | None) -> str:
-    """Return why a number of the steady state is missing. `window` is the result of `_steady_window`."""
-    if window:
-        return _UNSUPPORTED
+def _why_not_steady(run_dir: Path) -> str:
+    """Return why `_steady_window` returned None."""
     was_steady = throughput.steady_window(run_dir)
-    return _SET_BACK if was_steady else "the run had no steady state, or its time is unknown"
+    return _CLOCK_SET if was_steady else "the run had no steady state, or its time is unknown"
 
 
 _STEADY = (
     *("energy_j", "integrated_energy_j", "energy_per_real_token_j", "mean_power_w", "gpu_utilization"),
     *("sm_clock_mhz", "temperature_c", "throttled_share"),
 )
-_SET_BACK = "the host's clock was set back, so it is not certain which readings belong to the steady state"
+_CLOCK_SET = "the host's clock was set, so it is not certain which readings belong to the steady state"
 _UNSUPPORTED = (
-    "NVML does not report it for every GPU of the run, "
+    "NVML does not report it for every GPU of the run, it was not read all the time, "
     f"or the steady state was shorter than {gpu_timeline.SHORTEST_ENERGY_WINDOW_S:g} s"
 )
 

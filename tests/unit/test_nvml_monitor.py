@@ -13,10 +13,12 @@ import pytest
 from factories.cases import document
 from factories.results import experiment
 from factories.run_folders import BEGAN, worker, write_steps, write_worker
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.errors import LaunchError
 from orchestrator.measure import throughput
-from orchestrator.measure.gpu_timeline import HEADER, SAMPLES
+from orchestrator.measure.gpu_timeline import HEADER, SAMPLES, parse
 from orchestrator.measure.metrics import METRICS
 from orchestrator.monitors import MONITORS, nvidia_smi
 from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, Nvml, period
@@ -50,7 +52,7 @@ def gpu(
         lines += [f"{moment:.4f},{place},{what},{value}" for what, value in values.items() if what not in without]
     memory = {0: GIB + place, 1: GIB + place, **dict.fromkeys(range(2, 11), peak), 10.5: GIB + place + 2000}
     lines += [f"{BEGAN + moment:.4f},{place},memory,{used}" for moment, used in memory.items()]
-    return lines
+    return sorted(lines, key=lambda line: float(line.partition(",")[0]))
 
 
 def sampled(run_dir: Path, *lines: str, cost: Mapping[str, Any] | None = COST) -> Path:
@@ -118,28 +120,83 @@ def test_without_a_steady_state_memory_stays_and_the_rest_says_so(tmp_path: Path
     assert Nvml().warnings(tmp_path) == []
 
 
-@pytest.mark.parametrize(("back_s", "certain"), [(0.3, True), (1, True), (7, False), (15, False), (3600, True)])
-def test_a_clock_that_was_set_back_mixes_no_loading_into_the_steady_state(
-    tmp_path: Path, back_s: float, *, certain: bool
+def test_a_step_without_a_count_of_real_tokens_is_no_fault_of_the_driver(tmp_path: Path) -> None:
+    sampled(tmp_path, *gpu(0))
+    rows = [{"step": n + 1, "t": BEGAN + n * 0.1, "s": 0.1, "processed": 100} for n in range(100)]
+    (tmp_path / "steps-rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_worker(tmp_path, worker(steps=100))
+    numbers = found(tmp_path)
+    assert numbers["energy_j"].value is not None
+    why = numbers["energy_per_real_token_j"].why_missing
+    assert why == "no tokens without padding were counted in the steps"
+
+
+@pytest.mark.parametrize("edge", [4, 10])
+@pytest.mark.parametrize("what", ["energy", ""])
+@pytest.mark.parametrize(("stood_s", "certain"), [(1.2, True), (3, False)])
+def test_a_sampler_that_stood_still_at_an_edge_of_the_steady_state_knows_no_energy(
+    tmp_path: Path, stood_s: float, what: str, edge: float, *, certain: bool
 ) -> None:
-    """The model loads for 30 s at a low power, and the clock is set back 2 s before the first step."""
-    loading = [
-        f"{BEGAN - 2 + back_s - 30 + tenth / 10:.4f},0,{what},{value}"
-        for tenth in range(300)
-        for what, value in (("power", 100), ("utilization", 0.05), ("energy", 4e6 + 10 * tenth))
+    """The sampler did not read at all, or only the energy counter answered with errors."""
+    lines = [
+        line
+        for line in gpu(0)
+        if abs(float(line.partition(",")[0]) - BEGAN - edge) > stood_s / 2 or what not in line or "memory" in line
     ]
-    numbers = found(trained(sampled(tmp_path, *loading, *gpu(0))))
+    lines += [f"{BEGAN + edge + second:.4f},0,energy,{5e6 + 6000}" for second in range(3, 6) if edge == 10]
+    energy = found(trained(sampled(tmp_path, *lines)))["energy_j"]
     if certain:
-        assert numbers["mean_power_w"].value == pytest.approx(600)
-        assert numbers["gpu_utilization"].value == pytest.approx(0.9)
-        assert numbers["energy_j"].value == pytest.approx(3600, rel=1e-3)
+        assert energy.value == pytest.approx(3600, rel=0.11)
+    else:
+        assert energy.value is None and "it was not read all the time" in str(energy.why_missing)
+
+
+def lines_while_the_clock_is_set(when: float, by_s: float) -> list[str]:
+    """The model loads for 30 s at 100 W, and trains for 14 s at 600 W. Then the GPU is idle for 26 s.
+
+    The clock is set by `by_s` seconds at `when`, in seconds after the first step began. As the instrument does, steps use the
+    clock of the time when the first step began, and the seconds that passed since then.
+    """
+    lines, joules = [f"{BEGAN - 30:.4f},0,uuid,GPU-0"], 5e6
+    for tenth in range(-300, 400):
+        moment = tenth / 10
+        clock = BEGAN + moment + by_s * ((moment >= when) - (when <= 0))
+        watts = 600 if 0 <= moment <= 14 else 100
+        joules += watts * 0.1
+        values = {"power": watts, "utilization": watts / 1000, "energy": round(joules, 3), "memory": 40 * GIB}
+        lines += [f"{clock:.4f},0,{what},{value}" for what, value in values.items()]
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("when", "by_s", "certain"),
+    [
+        (-15, -3600, True), (-15, -0.3, True), (-15, 0.3, True), (-2, 3600, False), (-15, -10, False), (-2, -20, False),
+        (1, -0.3, True), (1, -3, False), (1, -20, False), (1, 5, False), (1, 3600, False), (7, -2, False), (7, -0.3, True),
+        (12, -1, True), (12, 5, True), (12, -5, False), (12, -3600, True), (20, -3, True), (20, -50, True), (20, -15, False),
+    ],
+)  # fmt: skip
+def test_a_clock_that_was_set_mixes_nothing_into_the_steady_state(
+    tmp_path: Path, when: float, by_s: float, *, certain: bool
+) -> None:
+    lines = lines_while_the_clock_is_set(when, by_s)
+    numbers = found(trained(sampled(tmp_path, *lines)))
+    if certain:
+        assert numbers["mean_power_w"].value == pytest.approx(600, rel=0.03)
+        assert numbers["integrated_energy_j"].value == pytest.approx(3600, rel=0.03)
+        assert numbers["energy_j"].value in (None, pytest.approx(3600, rel=0.06))
     else:
         assert {name for name, number in numbers.items() if number.value is None} == STEADY
-        assert {numbers[name].why_missing for name in STEADY} == {
-            "the host's clock was set back, so it is not certain which readings belong to the steady state"
-        }
-        assert "energy_j" not in Nvml().devices(tmp_path)[0]
+        assert "mean_power_w" not in Nvml().devices(tmp_path)[0]
     assert numbers["device_peak_used_bytes"].value == 40 * GIB
+
+
+@given(st.floats(-29, 39), st.floats(-60, 60))
+def test_whenever_a_clock_was_set_the_power_is_right_or_missing(when: float, by_s: float) -> None:
+    timeline = parse("\n".join([HEADER, *lines_while_the_clock_is_set(when, by_s), f"# {json.dumps(COST)}"]) + "\n")
+    device, window = timeline.devices[0], (BEGAN + 4, BEGAN + 10)
+    power = device.mean("power", window) if device.is_certain(window) else None
+    assert power is None or power == pytest.approx(600, rel=0.1) or 0 < by_s < 3.5
 
 
 def test_a_mig_part_has_dashes_that_say_why(tmp_path: Path) -> None:
@@ -248,7 +305,8 @@ def test_throttling_of_more_than_a_twentieth_is_said(tmp_path: Path) -> None:
     quiet = gpu(1, without=["reasons"])
     first = f"{BEGAN - 1:.4f},1,reasons,4"
     steady = f"{BEGAN + 4:.4f},1,reasons,0"
-    trained(sampled(tmp_path, *gpu(0), *quiet, first, steady, cap, *_again(cap, 1.0), free, *_again(free, 4.5)))
+    lines = [*gpu(0), *quiet, first, steady, cap, *_again(cap, 1.0), free, *_again(free, 4.5)]
+    trained(sampled(tmp_path, *sorted(lines, key=lambda line: float(line.partition(",")[0]))))
     numbers = values(tmp_path)
     assert numbers["throttled_share"] == pytest.approx(1 / 6, rel=1e-3)
     assert numbers["throttle_reasons"] == "power cap 17%, heat (hardware) 17%"
@@ -264,8 +322,9 @@ def _again(line: str, seconds: float) -> list[str]:
 
 
 def test_a_little_throttling_is_a_number_and_no_sentence(tmp_path: Path) -> None:
-    lines = [*gpu(0), f"{BEGAN + 5.05:.4f},0,reasons,64"]
-    trained(sampled(tmp_path, *sorted(lines, key=lambda line: float(line.partition(",")[0]))))
+    lines = gpu(0)
+    after = next(place for place, line in enumerate(lines) if float(line.partition(",")[0]) > BEGAN + 5.05)
+    trained(sampled(tmp_path, *lines[:after], f"{BEGAN + 5.05:.4f},0,reasons,64", *lines[after:]))
     assert 0 < values(tmp_path)["throttled_share"] < 0.05
     assert Nvml().warnings(tmp_path) == []
 
