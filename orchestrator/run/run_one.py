@@ -90,8 +90,8 @@ class _Evidence:
 def run_one(run_dir: Path) -> RunRecord:
     """Carry out the claimed run of this folder, and return its record. If the folder has a record already, only return this record.
 
-    If another results folder has taken the place of the run's, its records stay, and the record of this run is not written.
-    Raise ResultsError for a folder without a claim or an experiment.
+    If another results folder has taken the place of the run's, and its run has a record, this record stays. Raise ResultsError
+    for a folder without a claim or an experiment.
     """
     folder = RunFolder(plain_path(run_dir))
     if folder.record.exists():
@@ -109,7 +109,8 @@ def run_one(run_dir: Path) -> RunRecord:
         record = _carry_out(experiment, folder, claim, stop)
         if run_files.is_gone(folder, claim.marker):
             record = of_gone_folder(record, folder, experiment)
-            if _made_at(folder) not in (None, made_at):
+            if folder.record.exists() and _made_at(folder) != made_at:
+                run_files.give_room(folder)
                 return record
         elif experiment.keep == "none":
             record = replace(record, warnings=(*record.warnings, *run_files.remove_output(folder)))

@@ -51,7 +51,7 @@ def train(
 ) -> Trained:
     """Run the training until it ends, reaches a limit or is stopped."""
     logs = {"stdout": folder.stdout, "stderr": folder.stderr}
-    reported = reported_steps.of_run(experiment, folder)
+    reported = reported_steps.of_run(experiment, folder, partial(run_files.is_gone, folder, claim.marker))
     limit_s, cut_short = _time_limit(experiment, claim)
     group, core_wait = cgroup.create(claim.marker), host_load.CoreWait()
     note = partial(process_tree.note, folder, claim.marker, group)

@@ -118,24 +118,31 @@ def test_a_record_that_another_program_wrote_is_moved_aside_and_named(disturbed:
         assert aside.name in record.warnings[-1].sentence
 
 
-SWAP = """import os, shutil, sys
+SWAP = """import os, shutil, sys, time
+print('{"step": 1, "seconds": 0.1}', flush=True)
 results = os.path.abspath(sys.argv[1] + "/../../../..")
 if os.path.isdir(results + "-done"):
     os.rename(results, results + "-running")
     shutil.copytree(results + "-done", results)
+time.sleep(1.5)  # several looks at the steps
+print('{"step": 2, "seconds": 0.1}', flush=True)
 """
 
 
+def files_of_runs(root: Path) -> dict[Path, bytes]:
+    paths = root.glob("experiments/*/runs/**/*")
+    return {path.relative_to(root): path.read_bytes() for path in paths if path.is_file()}
+
+
 def test_a_results_folder_that_takes_the_place_of_a_running_one_keeps_its_records(tmp_path: Path) -> None:
-    assert carried_out(tmp_path, scenario(SWAP + GOOD)).code == 0
+    swapping = {**scenario(SWAP + GOOD), "steps": "stdout", "stall_timeout_s": 30}
+    assert carried_out(tmp_path, swapping).code == 0
     (tmp_path / "results").rename(tmp_path / "results-done")
-    again = carried_out(tmp_path, scenario(SWAP + GOOD))
+    again = carried_out(tmp_path, swapping)
     (running,) = (tmp_path / "results-running").glob("experiments/*/runs/r1-t1")
     assert not (running / "record.json").exists()
     assert (again.code, [record.status for record in records(tmp_path)]) == (0, ["ok"]), again.said
-    for kept in (tmp_path / "results-done").glob("experiments/*/runs/r1-t1/*.json"):
-        assert (tmp_path / "results" / kept.relative_to(tmp_path / "results-done")).read_bytes() == kept.read_bytes()
-    assert not list((tmp_path / "results").glob("experiments/*/runs/*/record.json.*"))
+    assert files_of_runs(tmp_path / "results") == files_of_runs(tmp_path / "results-done")
 
 
 def test_a_copied_run_does_not_count_and_is_made_again(tmp_path: Path) -> None:

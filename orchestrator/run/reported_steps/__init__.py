@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import islice
@@ -38,10 +38,15 @@ _TOLERANCE_S = 1.0
 
 
 class ReportedSteps:
-    """The steps that a running program has reported so far. `enough` decides whether the program has made enough steps."""
+    """The steps that a running program has reported so far. `enough` decides whether the program has made enough steps.
 
-    def __init__(self, experiment: Experiment, source: StepSource, folder: RunFolder) -> None:
-        self.experiment, self.source, self.folder = experiment, source, folder
+    `is_gone` returns whether the run's folder is gone. Another folder may be in its place, so nothing is written then.
+    """
+
+    def __init__(
+        self, experiment: Experiment, source: StepSource, folder: RunFolder, is_gone: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.experiment, self.source, self.folder, self.is_gone = experiment, source, folder, is_gone
         self.lines = StepLines(self._moment, trainers.get(experiment.trainer).step_reader(experiment))
         self.ending = EarlyEnd(experiment.measure) if experiment.measure else None
         self.began, self.began_monotonic = time.time(), time.monotonic()
@@ -131,6 +136,8 @@ class ReportedSteps:
                 writing.replace(self.folder.steps(0), "".join(json.dumps(row) + "\n" for row in rows))
 
     def _write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        if self.is_gone():
+            return
         try:
             writing.append(self.folder.steps(0), "".join(json.dumps(row) + "\n" for row in rows))
         except OSError as error:  # such as a full disk
@@ -138,6 +145,8 @@ class ReportedSteps:
 
     def finish(self, outcome: ProcessOutcome) -> None:
         """Read the last lines of a run that ended, and write the worker files of its ranks."""
+        if self.is_gone():
+            return
         self.update()
         if self.source is StepSource.STDOUT:
             self._take(b"\n")  # the last line may lack its line break
@@ -158,7 +167,8 @@ class ReportedSteps:
         measure, ending = self.experiment.measure, self.ending
         stopped = None
         if ending is not None and outcome.limit is Limit.MEASURED:
-            stopped = {"step": ending.step, "why": ending.why, "half_width": ending.half_width}
+            end = {"step": ending.step, "why": ending.why, "half_width": ending.half_width}
+            stopped = {**end, "exit_code": outcome.exit_code}
         return {
             "world_size": self.experiment.num_gpus,
             "host": process_identity.host_name(),
@@ -184,6 +194,6 @@ def prepare(command: Command, experiment: Experiment, run_dir: Path) -> Command:
     return replace(command, env={**command.env, "PYTHONPATH": path}, files=files)
 
 
-def of_run(experiment: Experiment, folder: RunFolder) -> ReportedSteps | None:
+def of_run(experiment: Experiment, folder: RunFolder, is_gone: Callable[[], bool]) -> ReportedSteps | None:
     """Return the steps of a run whose program reports its own steps. Return None for every other run."""
-    return None if experiment.steps is None else ReportedSteps(experiment, experiment.steps, folder)
+    return None if experiment.steps is None else ReportedSteps(experiment, experiment.steps, folder, is_gone)
