@@ -113,19 +113,15 @@ def both(run: Run, rank: int = 0, middle: Callable[[Iterable[float]], float] = f
     }
     watched = [line for line in lines if WAITS[0] in line["parts"]]
     if watched:
-        waits = fmean(sum(line["parts"][wait] for wait in WAITS) for line in watched)
-        seen = _mean((trace[line["step"]] for line in watched), "comm")
-        shares["comm"] = waits / fmean(line["s"] for line in watched), seen / total[1]
+        waits = middle(sum(line["parts"][wait] for wait in WAITS) for line in watched)
+        seen = middle(trace[line["step"]]["comm"] for line in watched)
+        shares["comm"] = waits / middle(line["s"] for line in watched), seen / total[1]
     if all("host" in line["parts"] for line in lines):
         shares["idle"] = (
-            fmean(line["parts"]["host"] for line in lines) / total[0],
-            _mean(trace.values(), "idle") / total[1],
+            middle(line["parts"]["host"] for line in lines) / total[0],
+            middle(step["idle"] for step in trace.values()) / total[1],
         )
     return shares
-
-
-def _mean(steps: Iterable[Mapping[str, float]], name: str) -> float:
-    return fmean(step[name] for step in steps)
 
 
 def of_trace(trace: Mapping[str, Any]) -> dict[int, dict[str, float]]:

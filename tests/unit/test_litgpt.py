@@ -63,6 +63,18 @@ def test_the_file_has_the_tokens_of_each_step(tmp_path: Path) -> None:
     assert len(several) == 12 and {step["tokens"] for step in several} == {None}, "the file has those of rank 0"
 
 
+def test_a_last_row_that_was_cut_off_does_not_count(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, an_experiment())
+    file = folder.output / "logs" / "csv" / "version_0" / "metrics.csv"
+    whole = file.read_bytes()
+    last = whole.rstrip().rfind(b"\n") + 1
+    seen = set()
+    for end in range(last, len(whole)):
+        file.write_bytes(whole[:end])
+        seen |= {number.value for number in LITGPT.metrics(folder.path) if number.name == "train_runtime"}
+    assert len(seen) == 1 and all(1.5 < seconds < 2.0016 for seconds in seen)
+
+
 def test_full_fine_tuning_writes_no_padded_tokens(tmp_path: Path) -> None:
     one = an_experiment()
     folder = run_folder(tmp_path, one, name="metrics-full.csv")

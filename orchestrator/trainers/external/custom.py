@@ -61,6 +61,7 @@ _PLACEHOLDER = re.compile(r"\{\{(?P<literal>\w+)\}\}|\{(?P<name>[A-Za-z_]\w*)\}"
 # A table cannot show a longer text.
 _LONGEST_WORD = 1000
 _TAIL_BYTES = 1 << 20
+_CUT = "; a last line without a line end does not count, since measure: ended the program"
 # The byte-order mark that some editors and PowerShell write before UTF-8 text.
 _BOM = "\ufeff"
 
@@ -126,8 +127,9 @@ def _fill(word: str, values: Mapping[str, Text]) -> Sequence[str]:
 
 def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
     """Return a measurement for each metric of the command, with the reason if its number could not be read."""
-    # Tunebench ended the program, so its last line may be cut off: `loss=12` of `loss=12.5`.
-    is_cut = any(worker.get("stopped") and worker.get("steps_from") for worker in worker_files(run_dir))
+    # `measure:` ended the program, which did not end well, so its last line may be cut off: `loss=12` of `loss=12.5`.
+    stops = [worker.get("stopped") or {} for worker in worker_files(run_dir)]
+    is_cut = any("exit_code" in stop and stop["exit_code"] != 0 for stop in stops)
     look_up = _raw_values(custom.results, run_dir, is_cut=is_cut)
     return [
         _measurement(name, source, look_up(name, source), custom.results) for name, source in custom.metrics.items()
@@ -156,7 +158,8 @@ def _raw_values(results: str, run_dir: Path, *, is_cut: bool) -> Callable[[str, 
         elif results.endswith(".csv"):
             rows = _csv_rows(_result_file(run_dir, place), is_cut=is_cut)
             return lambda name, source: _or_missing(
-                _last_value(rows, source.column or name), f"no value in the column {source.column or name} of {place}"
+                _last_value(rows, source.column or name),
+                f"no value in the column {source.column or name} of {place}{_CUT if is_cut else ''}",
             )
         else:
             values = reading.read_json(_result_file(run_dir, place), limit=reading.LOG_BYTES, finite=False)
@@ -253,7 +256,7 @@ def _last_match(pattern: str, log: Path, ends: float, *, is_cut: bool) -> object
             return Caveat(detail=f"the pattern {pattern!r} could not be searched: {error}")
         why = f"the search for {pattern!r} was ended after {limit_s:.3g} s; write a pattern without nested repetitions"
         return Caveat(detail=why)
-    return _or_missing(json.loads(found), f"no line of stdout matches {pattern!r}")
+    return _or_missing(json.loads(found), f"no line of stdout matches {pattern!r}{_CUT if is_cut else ''}")
 
 
 def _last_line(path: Path) -> str:

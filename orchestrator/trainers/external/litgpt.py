@@ -114,6 +114,7 @@ def _rows(run_dir: Path) -> list[_Row]:
     """Return a row for each micro-batch: the numbers of both rows in the file. Return [] if the file has gaps or is missing."""
     try:
         text = reading.read_text(RunFolder(run_dir).output / RESULTS, limit=reading.LOG_BYTES)
+        text = text[: text.rfind("\n") + 1]  # a last line without a line end was cut off
         found: dict[int, dict[str, float]] = {}
         for line in csv.DictReader(io.StringIO(text, newline="")):
             numbers = {name: float(value) for name, value in line.items() if value}
