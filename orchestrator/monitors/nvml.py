@@ -12,6 +12,7 @@ reports only memory. If a number is missing, the report shows a dash, and the me
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from orchestrator.records import Caveat, Gpu, Measurement
 SAMPLER = Path(__file__).with_name("nvml_sampler.py")
 PERIOD_S, PERIOD_VARIABLE = 0.01, "TUNEBENCH_NVML_PERIOD_S"
 _LAST_READINGS_S = 0.5
+# A line of the samples that is not `time,gpu,what,number`.
+_TEXT = re.compile(r"^(?![0-9.]+,[0-9]+,[a-z_]+,[-+.0-9e]+$).+$", re.MULTILINE)
 
 
 class Nvml(Monitor):
@@ -72,6 +75,19 @@ def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
             time.sleep(max(_LAST_READINGS_S, 1.5 * period()))  # for some readings after the run freed its memory
         elif sampler is not None:
             _note_early_end(run_dir / SAMPLES)
+    _mask_texts(run_dir / SAMPLES)
+
+
+def _mask_texts(samples: Path) -> None:
+    """Mask the secrets in the messages of NVML and of its library. Lines with numbers have none."""
+    from orchestrator.files.redaction import redactor
+    from orchestrator.measure.gpu_timeline import LARGEST_BYTES
+
+    masked = redactor()
+    with suppress(OSError, ValueError):
+        text = reading.read_text(samples, limit=LARGEST_BYTES)
+        if (safe := _TEXT.sub(lambda line: masked(line[0]), text)) != text:
+            writing.replace(samples, safe)
 
 
 def _note_early_end(samples: Path) -> None:

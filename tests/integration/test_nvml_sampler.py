@@ -450,6 +450,24 @@ def test_memory_that_fails_from_some_moment_gives_no_peak(install: Install, tmp_
     assert len(lines(tmp_path / SAMPLES, 0, "failed")) <= 5
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        "def memory(device): raise NVMLError(NVML_ERROR_UNKNOWN, 'SAID')",
+        "raise ImportError('SAID')",
+        "print('SAID')",
+        "import sys; sys.stdout.write('SAID ')",
+    ],
+)
+def test_the_messages_of_a_library_keep_no_secret(install: Install, tmp_path: Path, more: str) -> None:
+    install(more.replace("SAID", "no access with token=Hn3bW8qLz2Vx9rTk"))
+    with Nvml().watch(tmp_path, GPUS):
+        time.sleep(0.5)
+    written = (tmp_path / SAMPLES).read_text()
+    assert "***" in written and "Hn3bW8qLz2Vx9rTk" not in written
+    assert "ImportError" in more or {line.split(",")[-1] for line in lines(tmp_path / SAMPLES, 0, "uuid")} == {"GPU-a"}
+
+
 @pytest.mark.parametrize("text", ["loading", "loading 10%\r", "\x1b]0;python\x07"])
 def test_text_without_a_line_end_that_a_library_prints_at_its_start_hides_nothing(
     text: str, install: Install, tmp_path: Path
