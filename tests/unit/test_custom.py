@@ -163,13 +163,8 @@ def test_of_a_program_that_tunebench_ended_a_line_that_may_be_cut_off_does_not_c
     written = read(tmp_path, results, train_loss=source)["train_loss"]
     assert written == (None if text == "step,lo" else float(re.split("[,=]", text.strip())[-1])), "it ended by itself"
     stopped = {"step": 2, "why": "at_most_steps"}
-    for exit_code in (None, 130):
-        write_worker(tmp_path, worker(stopped={**stopped, "exit_code": exit_code}))
-        assert read(tmp_path, results, train_loss=source) == {"train_loss": whole}
-    write_worker(tmp_path, worker(stopped={**stopped, "exit_code": 0}))
-    assert read(tmp_path, results, train_loss=source) == {"train_loss": written}, (
-        "it handled the signal, and ended well"
-    )
+    write_worker(tmp_path, worker(steps_from="stdout", stopped=stopped))
+    assert read(tmp_path, results, train_loss=source) == {"train_loss": whole}
     write_worker(tmp_path, worker(stopped=stopped))
     assert read(tmp_path, results, train_loss=source) == {"train_loss": written}, "the instrument ended its steps"
 

@@ -167,8 +167,7 @@ class ReportedSteps:
         measure, ending = self.experiment.measure, self.ending
         stopped = None
         if ending is not None and outcome.limit is Limit.MEASURED:
-            end = {"step": ending.step, "why": ending.why, "half_width": ending.half_width}
-            stopped = {**end, "exit_code": outcome.exit_code}
+            stopped = {"step": ending.step, "why": ending.why, "half_width": ending.half_width}
         return {
             "world_size": self.experiment.num_gpus,
             "host": process_identity.host_name(),

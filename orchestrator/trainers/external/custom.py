@@ -127,9 +127,9 @@ def _fill(word: str, values: Mapping[str, Text]) -> Sequence[str]:
 
 def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
     """Return a measurement for each metric of the command, with the reason if its number could not be read."""
-    # `measure:` ended the program, which did not end well, so its last line may be cut off: `loss=12` of `loss=12.5`.
-    stops = [worker.get("stopped") or {} for worker in worker_files(run_dir)]
-    is_cut = any("exit_code" in stop and stop["exit_code"] != 0 for stop in stops)
+    # `measure:` ended the program, so its last line may be cut off: `loss=12` of `loss=12.5`. An exit code of 0 may be that of
+    # a wrapper.
+    is_cut = any(worker.get("stopped") and worker.get("steps_from") for worker in worker_files(run_dir))
     look_up = _raw_values(custom.results, run_dir, is_cut=is_cut)
     return [
         _measurement(name, source, look_up(name, source), custom.results) for name, source in custom.metrics.items()
