@@ -309,7 +309,7 @@ def _at(points: Points, moment: float) -> float | None:
     if after == len(points):
         return points[-1][1] if moment - points[-1][0] <= _EDGE_S else None
     (t0, v0), (t1, v1) = points[after - 1], points[after]
-    if t1 - t0 > _HOLDS_S + _EDGE_S and min(moment - t0, t1 - moment) > _EDGE_S:
+    if t1 - t0 > _HOLDS_S + _EDGE_S:
         return None
     return v0 + (v1 - v0) * (moment - t0) / (t1 - t0)
 

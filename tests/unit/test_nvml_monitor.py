@@ -133,15 +133,19 @@ def test_a_step_without_a_count_of_real_tokens_is_no_fault_of_the_driver(tmp_pat
 
 @pytest.mark.parametrize("edge", [4, 10])
 @pytest.mark.parametrize("what", ["energy", ""])
-@pytest.mark.parametrize(("stood_s", "certain"), [(1.2, True), (3, False)])
+@pytest.mark.parametrize(
+    ("stood_s", "shift_s", "certain"), [(1.2, 0, True), (3, 0, False), (3, 1.2, False), (3, -1.2, False)]
+)
 def test_a_sampler_that_stood_still_at_an_edge_of_the_steady_state_knows_no_energy(
-    tmp_path: Path, stood_s: float, what: str, edge: float, *, certain: bool
+    tmp_path: Path, stood_s: float, shift_s: float, what: str, edge: float, *, certain: bool
 ) -> None:
     """The sampler did not read at all, or only the energy counter answered with errors."""
     lines = [
         line
         for line in gpu(0)
-        if abs(float(line.partition(",")[0]) - BEGAN - edge) > stood_s / 2 or what not in line or "memory" in line
+        if abs(float(line.partition(",")[0]) - BEGAN - edge - shift_s) > stood_s / 2
+        or what not in line
+        or "memory" in line
     ]
     lines += [f"{BEGAN + edge + second:.4f},0,energy,{5e6 + 6000}" for second in range(3, 6) if edge == 10]
     energy = found(trained(sampled(tmp_path, *lines)))["energy_j"]
