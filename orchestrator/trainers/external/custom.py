@@ -26,7 +26,6 @@ from orchestrator.files import reading
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
 from orchestrator.machine import process
-from orchestrator.measure.rank_files import worker_files
 from orchestrator.records import (
     Caveat,
     CaveatKind,
@@ -127,6 +126,8 @@ def _fill(word: str, values: Mapping[str, Text]) -> Sequence[str]:
 
 def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
     """Return a measurement for each metric of the command, with the reason if its number could not be read."""
+    from orchestrator.measure.rank_files import worker_files  # a plan does not need pydantic
+
     # `measure:` ended the program, so its last line may be cut off: `loss=12` of `loss=12.5`. An exit code of 0 may be that of
     # a wrapper.
     is_cut = any(worker.get("stopped") and worker.get("steps_from") for worker in worker_files(run_dir))
