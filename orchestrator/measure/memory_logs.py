@@ -15,12 +15,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrator.files import reading
+from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import one_line
-from orchestrator.files.redaction import Redactor
+from orchestrator.files.redaction import redactor
 
 Number = int | float
 
+SAMPLES = "samples-nvidia-smi.csv"
 BEFORE, STAGES = "before_init_mem_gpu", ("init_mem_gpu", "train_mem_gpu")
 _ALLOCATED = ("_alloc_delta", "")
 _HEADER = "timestamp, name, index, memory.used [MiB]"
@@ -77,15 +78,19 @@ def readings(text: str) -> list[re.Match[str]]:
     return [match for line in text.splitlines() if (match := _READING.fullmatch(line.strip()))]
 
 
-def without_secrets(text: str, masked: Redactor) -> str:
-    """Return a log with masked secrets: in names of devices, and in lines that are not readings. Other cells are numbers."""
-    lines = text.splitlines(keepends=True)
-    for at, line in enumerate(lines):
-        match = _READING.fullmatch(line.strip())
-        words = match["name"] if match else line
-        if (hidden := masked(words)) != words:
-            lines[at] = line.replace(words, hidden)
-    return "".join(lines)
+def mask_texts(log: Path) -> None:
+    """Mask the secrets in a log of readings: in names of devices, and in lines that are not readings. Other cells are numbers."""
+    masked = redactor()
+    with suppress(OSError, ValueError):
+        text = reading.read_text(log, limit=reading.LOG_BYTES)
+        lines = text.splitlines(keepends=True)
+        for at, line in enumerate(lines):
+            match = _READING.fullmatch(line.strip())
+            words = match["name"] if match else line
+            if (hidden := masked(words)) != words:
+                lines[at] = line.replace(words, hidden)
+        if (safe := "".join(lines)) != text:
+            writing.replace(log, safe)
 
 
 def read_summary(log: Path) -> LogSummary:

@@ -25,13 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading, writing
-from orchestrator.files.redaction import redactor
-from orchestrator.measure.memory_logs import LogSummary, read_summary, readings, without_secrets
+from orchestrator.measure.memory_logs import SAMPLES, LogSummary, read_summary, readings
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.sampling import not_sampling, number_of_nodes, on_all_nodes
 from orchestrator.records import Caveat, Gpu, Measurement
 
-SAMPLES, COST = "samples-nvidia-smi.csv", "cost-nvidia-smi.json"
+COST = "cost-nvidia-smi.json"
 _MEMORY = "mem_nvidia_mem_reserved"
 _FIELDS = "timestamp,name,index,memory.used"
 _QUARTER = timedelta(minutes=15)
@@ -177,7 +176,3 @@ def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
             noted = {"gpus": len(gpus), "began_at": began_at, "ended_at": time.time(), "exit_code": sampler.poll()}
             with suppress(OSError):  # such as a full disk: the cost is not recorded, and the readings are not judged
                 writing.replace(path.parent / COST, json.dumps({**process.usage(sampler), **noted}) + "\n")
-    with suppress(OSError, ValueError):  # what the program prints, such as a message, may contain a token
-        text = reading.read_text(path, limit=reading.LOG_BYTES)
-        if (masked := without_secrets(text, redactor())) != text:
-            writing.replace(path, masked)

@@ -1,7 +1,7 @@
 """Measures memory, power, energy, clocks and processes of each device with NVML, in a separate light process.
 
 How: `nvml_sampler.py` reads memory every 10 ms (TUNEBENCH_NVML_PERIOD_S sets another period), and the other values less often.
-The sampler runs from before the start of the run until the run has freed its memory. `measure/gpu_timeline.py` reads the
+The sampler runs from before the start of the run until the run has freed its memory. `measure/gpu_timeline/` reads the
 samples. Memory is measured over the whole run. Energy, power, clocks and throttling cover only the steady state
 (`throughput.steady_window`).
 
@@ -12,7 +12,6 @@ reports only memory. If a number is missing, the report shows a dash, and the me
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,15 +27,13 @@ from orchestrator.records import Caveat, Gpu, Measurement
 SAMPLER = Path(__file__).with_name("nvml_sampler.py")
 PERIOD_S, PERIOD_VARIABLE = 0.01, "TUNEBENCH_NVML_PERIOD_S"
 _LAST_READINGS_S = 0.5
-# A line of the samples that is not `time,gpu,what,number`.
-_TEXT = re.compile(r"^(?![0-9.]+,[0-9]+,[a-z_]+,[-+.0-9e]+$).+$", re.MULTILINE)
 
 
 class Nvml(Monitor):
     """The monitor that runs the NVML sampler. Without a driver, or without GPUs, its numbers are missing."""
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
-        from orchestrator.measure.gpu_timeline import SAMPLES
+        from orchestrator.measure.gpu_timeline.sampler_file import SAMPLES
         from orchestrator.monitors.sampling import not_sampling
 
         return _watching(run_dir, gpus) if gpus else not_sampling(run_dir / SAMPLES)
@@ -59,7 +56,7 @@ class Nvml(Monitor):
 
 @contextmanager
 def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
-    from orchestrator.measure.gpu_timeline import SAMPLES, parse
+    from orchestrator.measure.gpu_timeline.sampler_file import SAMPLES, parse
     from orchestrator.monitors.sampling import sampling
 
     def argv() -> list[str]:
@@ -75,24 +72,11 @@ def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
             time.sleep(max(_LAST_READINGS_S, 1.5 * period()))  # for some readings after the run freed its memory
         elif sampler is not None:
             _note_early_end(run_dir / SAMPLES)
-    _mask_texts(run_dir / SAMPLES)
-
-
-def _mask_texts(samples: Path) -> None:
-    """Mask the secrets in the messages of NVML and of its library. Lines with numbers have none."""
-    from orchestrator.files.redaction import redactor
-    from orchestrator.measure.gpu_timeline import LARGEST_BYTES
-
-    masked = redactor()
-    with suppress(OSError, ValueError):
-        text = reading.read_text(samples, limit=LARGEST_BYTES)
-        if (safe := _TEXT.sub(lambda line: masked(line[0]), text)) != text:
-            writing.replace(samples, safe)
 
 
 def _note_early_end(samples: Path) -> None:
     """Add a closing line without content: a signal may have ended the sampler, which then writes its own, before the run ended."""
-    from orchestrator.measure.gpu_timeline import has_header
+    from orchestrator.measure.gpu_timeline.sampler_file import has_header
 
     with suppress(OSError, ValueError):
         if has_header(reading.read_head(samples, limit=reading.CLAIM_BYTES)):

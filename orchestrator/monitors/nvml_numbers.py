@@ -10,7 +10,8 @@ from typing import Any
 
 from orchestrator.files import reading
 from orchestrator.measure import gpu_timeline, throughput
-from orchestrator.measure.gpu_timeline import SAMPLES, Device, Timeline, Window, highest, mean, total
+from orchestrator.measure.gpu_timeline import Device, Timeline, Window, highest, mean, sampler_file, total
+from orchestrator.measure.gpu_timeline.sampler_file import SAMPLES
 from orchestrator.monitors.sampling import number_of_nodes, on_all_nodes
 from orchestrator.records import Caveat, CaveatKind, Measurement
 
@@ -87,12 +88,12 @@ def _timeline(run_dir: Path) -> Timeline:
     files = on_all_nodes(run_dir, SAMPLES)
     if len(files) < nodes:
         return Timeline(problem=f"the GPUs of {nodes - len(files)} of {nodes} nodes were not watched")
-    return gpu_timeline.joined({node: _samples(path) for node, path in files.items()})
+    return sampler_file.joined({node: _samples(path) for node, path in files.items()})
 
 
 def _samples(path: Path) -> Timeline:
     try:
-        return gpu_timeline.parse(reading.read_text(path, limit=gpu_timeline.LARGEST_BYTES))
+        return sampler_file.parse(reading.read_text(path, limit=sampler_file.LARGEST_BYTES))
     except FileNotFoundError:
         return Timeline(problem="no GPU was watched")
     except (OSError, ValueError) as error:

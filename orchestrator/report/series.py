@@ -15,7 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from orchestrator.files import reading
-from orchestrator.measure import gpu_timeline, steady_state, steps
+from orchestrator.measure import steady_state, steps
+from orchestrator.measure.gpu_timeline import Timeline, sampler_file
 from orchestrator.measure.steps import Step
 from orchestrator.records import RunFolder
 
@@ -81,7 +82,7 @@ def read(run_dir: Path, *, discarded_steps: int | None, with_gpus: bool = True) 
     ranks = {rank: sound for rank, series in steps.read(run_dir).items() if (sound := [*filter(_is_sound, series)])}
     together = steps.together(ranks)
     state = _state(together, discarded_steps)
-    samples = samples_of(run_dir, limit=MAX_BYTES) if with_gpus else gpu_timeline.Timeline()
+    samples = samples_of(run_dir, limit=MAX_BYTES) if with_gpus else Timeline()
     first_step = _first_step(together, samples)
     start = start_of(samples) if first_step is None else first_step
     return RunSeries(
@@ -103,7 +104,7 @@ def read(run_dir: Path, *, discarded_steps: int | None, with_gpus: bool = True) 
 
 def size(run_dir: Path, *, with_gpus: bool = True) -> int:
     """Return the number of bytes that `read` reads of a run."""
-    total, samples = 0, [run_dir / gpu_timeline.SAMPLES] if with_gpus else []
+    total, samples = 0, [run_dir / sampler_file.SAMPLES] if with_gpus else []
     for path in (*RunFolder(run_dir).all_steps().values(), *samples):
         try:
             total += path.lstat().st_size
@@ -112,24 +113,24 @@ def size(run_dir: Path, *, with_gpus: bool = True) -> int:
     return total
 
 
-def samples_of(run_dir: Path, *, limit: int) -> gpu_timeline.Timeline:
+def samples_of(run_dir: Path, *, limit: int) -> Timeline:
     """Return the GPU samples of a run. If they cannot be read, the result has no devices, but names the problem."""
-    path = run_dir / gpu_timeline.SAMPLES
+    path = run_dir / sampler_file.SAMPLES
     try:
-        return gpu_timeline.parse(reading.read_text(path, limit=limit))
+        return sampler_file.parse(reading.read_text(path, limit=limit))
     except FileNotFoundError:
-        return gpu_timeline.Timeline(problem="no GPU was watched")
+        return Timeline(problem="no GPU was watched")
     except (OSError, ValueError) as error:
-        return gpu_timeline.Timeline(problem=f"{path.name} cannot be read: {reading.reason(error)}")
+        return Timeline(problem=f"{path.name} cannot be read: {reading.reason(error)}")
 
 
-def start_of(samples: gpu_timeline.Timeline) -> float:
+def start_of(samples: Timeline) -> float:
     """Return the moment of the first reading of any GPU, in seconds since the epoch. Return 0 if there are no readings."""
     series = [points for device in samples.devices.values() for points in device.points.values()]
     return min((points[0][0] for points in series if points), default=0.0)
 
 
-def _first_step(series: Sequence[Step], samples: gpu_timeline.Timeline) -> float | None:
+def _first_step(series: Sequence[Step], samples: Timeline) -> float | None:
     """Return the moment when the first step began, in seconds since the epoch. Return None if no GPU was read around it."""
     readings = [points for device in samples.devices.values() for points in device.points.values() if points]
     if not series or series[0].ended_at is None or not readings:

@@ -24,6 +24,8 @@ from orchestrator.errors import ResultsError
 from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import is_utf8, quoted, with_bytes
 from orchestrator.files.redaction import redact, redact_file
+from orchestrator.measure import memory_logs
+from orchestrator.measure.gpu_timeline import sampler_file
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, Measurement, RunFolder, RunRecord, dump, load
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.records.price import Price
@@ -264,7 +266,7 @@ def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = No
     """Create `record.json`. This is the last step of a run. If the file already exists, leave it unchanged and return False.
 
     The run's command may have removed the run's folder, or made it read-only: undo this. Move aside a `record.json` that cannot
-    be read. If the record cannot be placed because the disk is full, it stays in the file `reserved`. Also redact the ranks' files,
+    be read. If the record cannot be placed because the disk is full, it stays in the file `reserved`. Also redact the run's files,
     which `run-one` cannot do if it was killed. Raise ValueError if the record is too large to be read.
     """
     if not run_dir.is_dir() and is_ours(RunFolder(run_dir).results):
@@ -276,7 +278,7 @@ def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = No
     writing.make_writable(run_dir)
     set_record_aside(run_dir)
     files = RunFolder(run_dir)
-    redact_rank_files(files)
+    redact_files(files)
     text = redact(dump(record))
     if (size := len(text.encode("utf-8", "surrogatepass"))) > reading.RECORD_BYTES:  # no one could read it
         most = reading.RECORD_BYTES / 2**20
@@ -289,10 +291,13 @@ def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = No
     return placed
 
 
-def redact_rank_files(files: RunFolder) -> None:
-    """Redact the files of the ranks. They contain full error messages, and a message may contain a token."""
+def redact_files(files: RunFolder) -> None:
+    """Redact the files with messages: of the ranks' errors, of NVML and of `nvidia-smi`. A message may contain a token."""
     for path in files.all_workers().values():
         redact_file(path, limit=reading.RECORD_BYTES)
+    for folder in (files.path, *files.nodes.glob("*")):
+        sampler_file.mask_texts(folder / sampler_file.SAMPLES)
+        memory_logs.mask_texts(folder / memory_logs.SAMPLES)
 
 
 def set_record_aside(run_dir: Path, *, unless: Callable[[RunRecord], bool] = lambda record: True) -> str | None:

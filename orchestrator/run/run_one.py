@@ -60,7 +60,7 @@ from orchestrator.records import (
 )
 from orchestrator.results import allocation_end, claims
 from orchestrator.results.folder import bisected_commit, plain_path, read_suite
-from orchestrator.results.store import Store, redact_rank_files, set_record_aside, write_record
+from orchestrator.results.store import Store, redact_files, set_record_aside, write_record
 from orchestrator.run import collect, gpu_access, reported_steps, run_files
 from orchestrator.run.collect import Findings
 from orchestrator.run.data_preparation import why_missing
@@ -257,7 +257,7 @@ def _evidence(
         if trained.outcome.exit_code is None:
             remove_container(folder)
     outcome, residue = trained.outcome, gpu_access.given_back(gpus, taken_before)
-    redact_rank_files(folder)
+    redact_files(folder)
     findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus, wall_s=outcome.until_gone_s)
     judged = _judged(experiment, folder, trained, findings, claim)
     if judged.status is Status.FAILED and "slurm" in claim.details and stop.comes_within(_LATE_SIGNAL_S):

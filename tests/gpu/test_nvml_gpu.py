@@ -19,7 +19,8 @@ import pytest
 
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.gpus import visible_gpus
-from orchestrator.measure.gpu_timeline import SAMPLES, Timeline, parse
+from orchestrator.measure.gpu_timeline import Timeline
+from orchestrator.measure.gpu_timeline.sampler_file import SAMPLES, parse
 from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, Nvml
 
 GPUS = visible_gpus()

@@ -8,7 +8,8 @@ import pytest
 from test_runs import carried_out, experiment, values
 from trees import lives, wait_for
 
-from orchestrator.monitors.nvidia_smi import SAMPLES, NvidiaSmi
+from orchestrator.measure.memory_logs import SAMPLES
+from orchestrator.monitors.nvidia_smi import NvidiaSmi
 from orchestrator.records import Device, Gpu, Status
 from orchestrator.results.store import Store
 

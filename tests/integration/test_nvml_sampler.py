@@ -23,11 +23,12 @@ from trees import lives, wait_for, wait_until
 
 from orchestrator.machine import process
 from orchestrator.machine.child_environment import MARKER
-from orchestrator.measure.gpu_timeline import SAMPLES, Timeline, parse
+from orchestrator.measure.gpu_timeline import Timeline
+from orchestrator.measure.gpu_timeline.sampler_file import SAMPLES, parse
 from orchestrator.monitors import nvml_sampler
 from orchestrator.monitors.nvml import PERIOD_VARIABLE, Nvml
-from orchestrator.records import CaveatKind, Device, Gpu, Measurement, Status
-from orchestrator.results.store import Store
+from orchestrator.records import CaveatKind, Device, Gpu, Measurement, RunFolder, Status
+from orchestrator.results.store import Store, redact_files
 
 GIB = 2**30
 GPUS = (Gpu(index=0, uuid="GPU-a", name="NVIDIA X"), Gpu(index=1, uuid="GPU-b", name="NVIDIA X"))
@@ -463,6 +464,7 @@ def test_the_messages_of_a_library_keep_no_secret(install: Install, tmp_path: Pa
     install(more.replace("SAID", "no access with token=Hn3bW8qLz2Vx9rTk"))
     with Nvml().watch(tmp_path, GPUS):
         time.sleep(0.5)
+    redact_files(RunFolder(tmp_path))
     written = (tmp_path / SAMPLES).read_text()
     assert "***" in written and "Hn3bW8qLz2Vx9rTk" not in written
     assert "ImportError" in more or {line.split(",")[-1] for line in lines(tmp_path / SAMPLES, 0, "uuid")} == {"GPU-a"}

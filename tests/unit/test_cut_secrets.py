@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.files.printable_text import one_line, quoted
-from orchestrator.measure import gpu_timeline
+from orchestrator.measure.gpu_timeline import sampler_file
 from orchestrator.measure.steps.printed import StepLines
 from orchestrator.plan.config.argument_text import shown
 from orchestrator.records import CustomCommand, MetricSource
@@ -31,7 +31,7 @@ def assert_hidden(text: str | None) -> None:
 @pytest.mark.parametrize("before", BEFORE)
 def test_no_cut_text_has_half_a_secret(tmp_path: Path, before: int) -> None:
     text = "x" * before + SECRET + "y" * 200
-    for form in (one_line(text), quoted(text), shown(text), gpu_timeline.parse(text).problem):
+    for form in (one_line(text), quoted(text), shown(text), sampler_file.parse(text).problem):
         assert_hidden(form)
     lines = StepLines()
     lines.feed(json.dumps({"step": 1, "seconds": text}).encode() + b"\n")

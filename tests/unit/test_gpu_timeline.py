@@ -11,7 +11,8 @@ from factories.cases import cases, document
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.measure.gpu_timeline import HEADER, REASONS, Device, Timeline, Window, highest, mean, parse, total
+from orchestrator.measure.gpu_timeline import REASONS, Device, Timeline, Window, highest, mean, total
+from orchestrator.measure.gpu_timeline.sampler_file import HEADER, parse
 from orchestrator.measure.metrics import METRICS
 from orchestrator.monitors import nvml_sampler
 

@@ -9,10 +9,10 @@ import pytest
 
 from orchestrator import monitors
 from orchestrator.errors import SelectionError
-from orchestrator.measure import gpu_timeline
-from orchestrator.measure.memory_logs import log_summary, memory_summary
+from orchestrator.measure.gpu_timeline import sampler_file
+from orchestrator.measure.memory_logs import SAMPLES, log_summary, memory_summary
 from orchestrator.monitors.hf_memory import HfMemory
-from orchestrator.monitors.nvidia_smi import COST, SAMPLES, NvidiaSmi
+from orchestrator.monitors.nvidia_smi import COST, NvidiaSmi
 from orchestrator.records import Command
 
 UNITS = Path(__file__).parent.parent / "golden" / "units"
@@ -176,9 +176,9 @@ def test_an_unknown_monitor_is_an_error_that_lists_the_known():
 def test_samples_that_a_run_without_gpus_wrote_itself_do_not_count(tmp_path: Path, name: str) -> None:
     monitor = monitors.get(name)
     with monitor.watch(tmp_path, ()):
-        for file in (SAMPLES, gpu_timeline.SAMPLES):
+        for file in (SAMPLES, sampler_file.SAMPLES):
             (tmp_path / file).write_text("1")
-    own = SAMPLES if name == "nvidia_smi" else gpu_timeline.SAMPLES
+    own = SAMPLES if name == "nvidia_smi" else sampler_file.SAMPLES
     assert not (tmp_path / own).exists() and len([*tmp_path.glob(f"{own}.*")]) == 1
     assert all(number.value is None for number in monitor.measurements(tmp_path))
 

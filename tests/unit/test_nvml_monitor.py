@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import LaunchError
-from orchestrator.measure import throughput
-from orchestrator.measure.gpu_timeline import HEADER, SAMPLES, parse
+from orchestrator.measure import memory_logs, throughput
+from orchestrator.measure.gpu_timeline.sampler_file import HEADER, SAMPLES, parse
 from orchestrator.measure.metrics import METRICS
 from orchestrator.monitors import MONITORS, nvidia_smi
 from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, Nvml, period
@@ -465,7 +465,7 @@ def empty_giant(path: Path) -> None:
 )
 @pytest.mark.parametrize(
     ("name", "file", "limit"),
-    [("nvml", SAMPLES, 256), ("nvidia_smi", nvidia_smi.SAMPLES, 64), ("hf_memory", "worker-rank0.json", 16)],
+    [("nvml", SAMPLES, 256), ("nvidia_smi", memory_logs.SAMPLES, 64), ("hf_memory", "worker-rank0.json", 16)],
 )
 def test_a_file_that_is_not_read_is_a_warning_and_no_lost_run(
     name: str, file: str, limit: int, make: Callable[[Path], None], why: str, tmp_path: Path

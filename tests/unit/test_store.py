@@ -17,6 +17,8 @@ from factories.results import of_command, record_of
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.status.experiment import RepeatState
 from orchestrator.errors import ResultsError
+from orchestrator.measure import memory_logs
+from orchestrator.measure.gpu_timeline import sampler_file
 from orchestrator.records import (
     SCHEMA_VERSION,
     Command,
@@ -594,15 +596,24 @@ def test_who_only_looks_takes_his_own_clock_and_who_decides_the_file_servers(sto
     assert job.run_dir.stat().st_mtime > late and not list(job.run_dir.glob(".*"))
 
 
-def test_a_killed_run_leaves_no_secret_in_the_files_of_its_ranks(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("worker-rank0.json", json.dumps({"status": "error", "error": {"message": "SAID"}})),
+        (sampler_file.SAMPLES, "time,gpu,what,value\n1.5,0,memory,7\n1.5,0,failed,power: SAID\n"),
+        (memory_logs.SAMPLES, "SAID\n2026/11/29 10:00:00.000, NVIDIA SAID, 0, 7 MiB\n"),
+        (f"nodes/n2/{sampler_file.SAMPLES}", "SAID\n"),
+    ],
+)
+def test_a_killed_run_leaves_no_secret_in_files_with_messages(store: Store, name: str, text: str) -> None:
     """`run-one` redacts them, unless it was killed."""
     store.add([experiment()])
     (job,) = store.plan([experiment()])
     assert claims.claim(job, executor="local")
-    job.folder.worker(0).write_text(json.dumps({"status": "error", "error": {"message": "password=s3cretpw99x"}}))
+    (file := job.run_dir / name).parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text.replace("SAID", "password=s3cretpw99x"))
     assert write_record(job.run_dir, unfinished_record(job))
-    assert json.loads(job.folder.worker(0).read_text())["status"] == "error"
-    assert "s3cretpw99x" not in job.folder.worker(0).read_text()
+    assert file.read_text() == text.replace("SAID", "password=***")
 
 
 def test_dates_at_the_epoch_are_dates(store):

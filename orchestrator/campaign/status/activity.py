@@ -22,10 +22,10 @@ from orchestrator import trainers
 from orchestrator.campaign.status import compiled_steps
 from orchestrator.errors import SelectionError
 from orchestrator.files import reading as untrusted
-from orchestrator.measure import gpu_timeline
+from orchestrator.measure import memory_logs
+from orchestrator.measure.gpu_timeline import sampler_file
 from orchestrator.measure.steps import recompilations
 from orchestrator.measure.steps.printed import StepLines
-from orchestrator.monitors import nvidia_smi
 from orchestrator.plan.command.parallelism import context_size
 from orchestrator.records import Experiment, RunFolder, StepSource, whole_number
 from orchestrator.trainers.trainer import StepReader, as_printed
@@ -220,7 +220,7 @@ def _tail(path: Path, length: int) -> list[bytes]:
 
 def _memory(run_dir: Path, experiment: Experiment) -> float | None:
     """Return the bytes in use on the fullest of the run's GPUs, from the last readings of a monitor."""
-    for name, pattern, unit in ((gpu_timeline.SAMPLES, _NVML, 1), (nvidia_smi.SAMPLES, _NVIDIA_SMI, 2**20)):
+    for name, pattern, unit in ((sampler_file.SAMPLES, _NVML, 1), (memory_logs.SAMPLES, _NVIDIA_SMI, 2**20)):
         last: dict[bytes, float] = {}
         for line in reversed(_tail(run_dir / name, _SAMPLE_TAIL_BYTES)):
             match = pattern.search(line)

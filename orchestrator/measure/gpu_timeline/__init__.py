@@ -1,41 +1,32 @@
-"""Turns the lines of an NVML sampler into values over time: peaks, energy and throttling of each device in a window. Pure.
+"""The values of an NVML sampler over time: peaks, energy and throttling of each device in a window. Pure.
 
-A value is valid from its line until the next line of the same device and kind. The sampler repeats an unchanged value after one
-second; a value without a repetition ends soon after this time. Windows are pairs of seconds since the epoch. A quantity is None if
-the device does not support it, if the window is too short for it, or if its readings do not cover the window.
+`sampler_file` reads the values. A value is valid from its line until the next line of the same device and kind. The sampler
+repeats an unchanged value after one second; a value without a repetition ends soon after this time. Windows are pairs of seconds
+since the epoch. A quantity is None if the device does not support it, if the window is too short for it, or if its readings do not
+cover the window.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
-from operator import itemgetter
 from typing import Any
-
-from orchestrator.files.printable_text import one_line
-from orchestrator.files.reading import MIB
 
 Window = tuple[float, float]
 Points = Sequence[tuple[float, float]]
 
-SAMPLES, HEADER = "samples-nvml.csv", "time,gpu,what,value"
-# The largest file of samples that is read: half a day on eight GPUs. Reading such a file takes 3 GB of memory.
-LARGEST_BYTES = 256 * MIB
 # The energy counter changes only every 0.1 s and is read twice. In a window shorter than this, the error of the two readings is too
 # large.
 SHORTEST_ENERGY_WINDOW_S = 2.0
 # The sampler repeats each value after one second at the latest. A line is valid for that time and a little longer.
 _HOLDS_S = 1.25
 # An unchanged value is repeated after one second, and the longest period is one second.
-_LONGEST_REPEAT_S = 2.5
+LONGEST_REPEAT_S = 2.5
 # This many seconds of a window may be unknown. In a long window, a twentieth of the window may be unknown.
 _EDGE_S = 0.5
-# A clock that is wrong by less is made slower for a while, and not set.
-_SET_BACK_S = 0.1
 
 POWER_CAP = "power cap"
 # NVML's bits for events that limit the clocks. The bits for an idle GPU (0x1) and for clocks that the user set are left out.
@@ -46,7 +37,6 @@ REASONS: Mapping[int, str] = {
     0x40: "heat (hardware)",
     0x80: "power brake",
 }
-_TEXTS = ("uuid", "processes", "lost", "failed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +77,7 @@ class Device:
         """Return how much more memory the last reading shows than the first reading; None without a reading after the run."""
         if not (self.first_memory and self.last_memory) or not self.to_the_end or self.lost is not None:
             return None
-        is_read_after = self.until - self.last_memory[0] <= _LONGEST_REPEAT_S
+        is_read_after = self.until - self.last_memory[0] <= LONGEST_REPEAT_S
         return max(0.0, self.last_memory[1] - self.first_memory[1]) if is_read_after else None
 
     def is_certain(self, window: Window) -> bool:
@@ -113,7 +103,7 @@ class Device:
         """
         moments = [moment for moment, _ in self.points.get("memory", ())] + [self.until]
         longest = max((after - before for before, after in pairwise(moments)), default=0.0)
-        return longest / (moments[-1] - moments[0]) if longest > _LONGEST_REPEAT_S else 0.0
+        return longest / (moments[-1] - moments[0]) if longest > LONGEST_REPEAT_S else 0.0
 
     def highest(self, what: str, window: Window) -> float | None:
         """Return the highest value of a kind inside a window."""
@@ -183,119 +173,8 @@ class Timeline:
     problem: str | None = None
 
 
-def parse(text: str) -> Timeline:
-    """Return the samples of a run. Skip a last line that was cut off, and lines that are not samples."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        return Timeline(problem="the sampler wrote nothing")
-    if not has_header(text):
-        return Timeline(problem=_reason(lines))
-    if not text.endswith("\n"):
-        lines = lines[:-1]
-    by_place: dict[int, dict[str, list[tuple[float, str]]]] = {}
-    moments: dict[int, list[float]] = {}
-    for place, what, moment, value in _readings(lines):
-        moments.setdefault(place, []).append(moment)
-        by_place.setdefault(place, {}).setdefault(what, []).append((moment, value))
-    cost = _cost(lines)
-    until = max(map(max, moments.values()), default=-math.inf)
-    pause_s = cost.get("worst_period_s", math.inf)
-    devices = {
-        place: _device(lines_by_kind, _stretches(moments[place], pause_s=pause_s), to_the_end=bool(cost), until=until)
-        for place, lines_by_kind in sorted(by_place.items())
-    }
-    nothing = not any(device.points for device in devices.values())
-    return Timeline(devices=devices, cost=cost, problem="it has no reading" if nothing else None)
-
-
-def has_header(text: str) -> bool:
-    """Return whether the sampler began its samples. A library may print text before the header, without a line end."""
-    return any(line.endswith(HEADER) for line in text.splitlines())
-
-
-def joined(nodes: Mapping[str, Timeline]) -> Timeline:
-    """Return the samples of several nodes as those of one run. If one node has no samples, the run has none."""
-    for node, timeline in nodes.items():
-        if timeline.problem:
-            return Timeline(problem=f"node {node}: {timeline.problem}")
-    devices = [replace(one, node=node) for node, timeline in nodes.items() for one in timeline.devices.values()]
-    costs = [timeline.cost for timeline in nodes.values()]
-    known = [name for name in costs[0] if all(name in cost for cost in costs)] if costs else []
-    lists = {name: [cost[name] for cost in costs] for name in known}
-    cost = {name: max(values) if "period" in name else sum(values) for name, values in lists.items()}
-    return Timeline(devices=dict(enumerate(devices)), cost=cost)
-
-
 def _may_be_unknown(window: Window) -> float:
     return max(_EDGE_S, (window[1] - window[0]) / 20)
-
-
-def _device(
-    lines: Mapping[str, Sequence[tuple[float, str]]], stretches: Iterable[Window], *, to_the_end: bool, until: float
-) -> Device:
-    lists = [frozenset(value.split()) for _, value in lines.get("processes", ())]
-    texts = {what: lines[what][-1][1] for what in ("uuid", "lost") if what in lines}
-    readings = {
-        what: [(moment, float(value)) for moment, value in points]
-        for what, points in lines.items()
-        if what not in _TEXTS
-    }
-    memory = readings.get("memory", [None])
-    return Device(
-        uuid=texts.get("uuid"),
-        points={what: sorted(points, key=itemgetter(0)) for what, points in readings.items()},  # a clock may go back
-        first_memory=memory[0],
-        last_memory=memory[-1],
-        processes_before=lists[0] if lists else frozenset(),
-        processes=frozenset().union(*lists),
-        lost=texts.get("lost"),
-        failed=frozenset(value for _, value in lines.get("failed", ())),
-        to_the_end=to_the_end,
-        until=until,
-        stretches=tuple(stretches),
-    )
-
-
-def _stretches(moments: Sequence[float], *, pause_s: float) -> Iterator[Window]:
-    """Yield the windows in which the clock was not set.
-
-    `moments` are the times of a device's lines, in the order of the file. The sampler made no longer pause than `pause_s`.
-    """
-    begin = moments[0]
-    for before, after in pairwise(moments):
-        if not -_SET_BACK_S <= after - before <= pause_s + _LONGEST_REPEAT_S:
-            yield begin, before
-            begin = after
-    yield begin, moments[-1]
-
-
-def _reason(lines: Sequence[str]) -> str:
-    """Return the reason from the lines of a sampler that did not start. It is the last one: a library's warnings may precede it."""
-    if any(_readings(lines)):
-        return "the first line of the samples is missing"
-    said = [line for line in lines if not line.startswith("# {")]
-    return one_line(said[-1], longest=200) if said else "the sampler wrote nothing"
-
-
-def _readings(lines: Iterable[str]) -> Iterator[tuple[int, str, float, str]]:
-    for line in lines:
-        try:
-            moment, place, what, value = line.split(",", 3)
-            finite = math.isfinite(float(moment)) and (what in _TEXTS or math.isfinite(float(value)))
-            reading = int(place), what, float(moment), value
-        except ValueError:
-            continue
-        if finite:
-            yield reading
-
-
-def _cost(lines: Sequence[str]) -> dict[str, Any]:
-    last = next((line for line in reversed(lines) if line.startswith("# {")), "# {}")
-    try:
-        cost = json.loads(last[2:])
-        return {name: value for name, value in cost.items() if value is not None and math.isfinite(value)}
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return {}
 
 
 def _at(points: Points, moment: float) -> float | None:
