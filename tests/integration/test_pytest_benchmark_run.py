@@ -79,15 +79,17 @@ def test_a_failing_test_fails_the_run_and_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "why"),
+    ("line", "options", "why"),
     [
-        ("assert benchmark(len, 'b') == 2", "bench.py::test_b: AssertionError: assert 1 == 2"),
-        ("pytest.exit('enough', 0)", "pytest stopped: _pytest.outcomes.Exit: enough"),
+        ("assert benchmark(len, 'b') == 2", "", "bench.py::test_b: AssertionError: assert 1 == 2"),
+        ("assert benchmark(len, 'b') == 2", "--no-summary", "pytest ended with 1 failed, 1 passed in "),
+        ("pytest.exit('enough', 0)", "", "pytest stopped: _pytest.outcomes.Exit: enough"),
     ],
 )
 def test_a_suite_with_a_failed_or_missing_test_fails_though_a_plugin_says_0(
-    tmp_path: Path, line: str, why: str
+    tmp_path: Path, line: str, options: str, why: str
 ) -> None:
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {options}\n")
     (tmp_path / "conftest.py").write_text("def pytest_sessionfinish(session): session.exitstatus = 0\n")
     text = f"import pytest\ndef test_a(benchmark): benchmark(len, 'a')\ndef test_b(benchmark): {line}\n"
     _, record = carried_out(tmp_path, suite(tmp_path, text))

@@ -57,6 +57,7 @@ _USAGE = re.compile(r"^(?:ERROR|.*pytest: error): (?!usage: )(?P<error>\S.*)$", 
 _STOPPED = re.compile(r"^!+ (\S.*) !+$", re.MULTILINE)  # pytest.exit(), Ctrl-C or --maxfail
 _SUMMARY = " short test summary info ="
 _LAST_LINE = re.compile(r"^(?:=+ )?((?:no tests|\d+ \w+).* in [\d.]+s)", re.MULTILINE)
+_NOT_PASSED = re.compile(r"\b\d+ (?:failed|errors?)\b")
 
 
 class PytestBenchmark(Trainer):
@@ -122,8 +123,10 @@ def _unfinished(out: str) -> str | None:
     summary = out.rpartition(_SUMMARY)[2] if _SUMMARY in out else ""
     if failed := _FAILED.search(summary):
         return f"{failed['test']} failed"
-    stopped = _STOPPED.findall(out)
-    return f"pytest stopped: {stopped[-1]}" if stopped else None
+    if stopped := _STOPPED.findall(out):
+        return f"pytest stopped: {stopped[-1]}"
+    counts = _LAST_LINE.findall(out)[-1:]  # with `--no-summary` only these tell
+    return f"pytest ended with {counts[0]}" if counts and _NOT_PASSED.search(counts[0]) else None
 
 
 def _ending(out: str, exit_code: int) -> str | None:
