@@ -35,7 +35,7 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
         cause=_why_lost(tail) if status is Status.LOST else interrupted,
         tail=tail or None,
         started_at=started_at,
-        wall_s=max(0.0, _ended_at(job.folder) - started_at),
+        wall_s=max(0.0, _length_s(job.folder, started_at)),
     )
 
 
@@ -55,11 +55,12 @@ def _kept_record(job: Job) -> RunRecord | None:
     return record if run == (job.experiment_id, job.repeat, job.attempt) else None
 
 
-def _ended_at(folder: RunFolder) -> float:
-    """Return when the run's process ended, as far as its folder shows it. A campaign may be continued days later.
+def _length_s(folder: RunFolder, started_at: float) -> float:
+    """Return how long the run's process lived, as far as its folder shows it. A campaign may be continued days later.
 
     A living process touches its heartbeat. If it and the files of the run did not change for longer than that, the process ended at
-    the last change. Other files in the folder may be somebody's notes.
+    the last change. Other files in the folder may be somebody's notes. If the clock of the run's host was wrong, only the dates
+    of the run's files count: one clock made them.
     """
     now = time.time()
     files = (folder.heartbeat, folder.owner, folder.claim, folder.run_one_log, folder.stdout, folder.stderr)
@@ -69,12 +70,14 @@ def _ended_at(folder: RunFolder) -> float:
             changes.append(path.stat().st_mtime)
     # The clock of the file server, which dates the files, may be ahead.
     last = max((change for change in changes if change <= now + SILENT_AFTER_S), default=now)
-    return last if now - last > 2 * HEARTBEAT_S else now
+    length_s = (last if now - last > 2 * HEARTBEAT_S else now) - started_at
+    by_files_s = last - _modified(folder.claim)
+    return length_s if abs(length_s - by_files_s) <= 2 * HEARTBEAT_S else by_files_s
 
 
-def _modified(run_dir: Path) -> float:
+def _modified(path: Path) -> float:
     try:
-        return run_dir.stat().st_mtime
+        return path.stat().st_mtime
     except OSError:  # the run's command removed it
         return time.time()
 

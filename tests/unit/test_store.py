@@ -390,6 +390,21 @@ def test_the_clock_of_a_file_server_may_be_ahead_of_a_lost_run(store, ahead):
     assert unfinished_record(job).wall_s == pytest.approx(18_000, abs=2.0)
 
 
+@pytest.mark.parametrize("wrong_by", [-86_400.0, 86_400.0])
+@pytest.mark.parametrize("ended", [400.0, 0.0])
+def test_the_clock_of_a_lost_runs_host_may_be_wrong(store: Store, wrong_by: float, ended: float) -> None:
+    """The file server dates the run's files. A run of 100 s took a day, or no time."""
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    claims.claim(job, executor="test")
+    began = time.time() - ended - 100.0
+    content = json.loads(job.folder.claim.read_text())
+    job.folder.claim.write_text(json.dumps({**content, "claimed_at": began + wrong_by}))
+    for name, at in (("job.json", began), ("owner.json", began), ("heartbeat", began + 100.0)):
+        (job.run_dir / name).touch()
+        os.utime(job.run_dir / name, (at, at))
+    assert unfinished_record(job).wall_s == pytest.approx(100.0, abs=2.0)
+
+
 def test_states_of_a_run(store):
     job = store.job(experiment().id, repeat=1, attempt=1)
     assert claims.state(job.run_dir) is JobState.PENDING
