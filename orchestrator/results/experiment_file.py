@@ -17,7 +17,7 @@ from typing import Any
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.redaction import is_secret_name, kind_of_secret, redact, secret_words
-from orchestrator.records import Experiment, dump, load
+from orchestrator.records import Experiment, RunFolder, dump, load
 
 # A scenario may ask for a million runs, and a slow first run is made once more.
 _MOST_REPEATS = 1_000_001
@@ -37,6 +37,12 @@ def read(path: Path) -> Experiment:
     if experiment.most_repeats > _MOST_REPEATS:  # a page or a status has an entry for each
         raise ValueError(f"repeats: {experiment.most_repeats:,}; at most {_MOST_REPEATS:,} are allowed")
     return experiment
+
+
+@lru_cache(maxsize=1)
+def of_run(run_dir: Path) -> Experiment:
+    """Return the experiment of a run like `read`. It is remembered: the file may be gone when the run ends."""
+    return read(RunFolder(run_dir).experiment)
 
 
 def text_of(experiment: Experiment) -> str:

@@ -58,7 +58,7 @@ from orchestrator.records import (
     dump,
     load,
 )
-from orchestrator.results import allocation_end, claims
+from orchestrator.results import allocation_end, claims, experiment_file
 from orchestrator.results.folder import bisected_commit, plain_path, read_suite
 from orchestrator.results.store import Store, redact_files, set_record_aside, write_record
 from orchestrator.run import collect, gpu_access, reported_steps, run_files
@@ -102,6 +102,7 @@ def run_one(run_dir: Path) -> RunRecord:
             f"{folder.path}: this folder contains no claimed run: {folder.claim.name} is missing or damaged"
         )
     experiment = with_own_seed(Store(folder.results).experiment(claim.experiment_id), claim.repeat)
+    experiment_file.of_run(folder.path)  # the trainer asks for it at the end, when the file may be gone
     made_at = _made_at(folder)
     with StopSignals() as stop, _marked(claim.marker):
         claims.take_over(folder.path)

@@ -86,6 +86,7 @@ DISTURBING = {
     "file-for-run": "import shutil, sys; shutil.rmtree(sys.argv[1]); open(sys.argv[1], 'w').close()",
     "removes-all": "import os, shutil, sys; shutil.rmtree(os.path.dirname(os.path.dirname(sys.argv[1])))",
     "runs-are-a-file": "import os, shutil, sys; runs = os.path.dirname(sys.argv[1]); shutil.rmtree(runs); open(runs, 'w').close()",
+    "removes-experiment": "import os, sys; os.remove(sys.argv[1] + '/../../experiment.json')",
     "says-lost": "import os, sys; open(sys.argv[1] + '/record.json', 'w').write(LOST)",
     "empties-run": "import os, sys; [os.remove(sys.argv[1] + '/' + name) for name in os.listdir(sys.argv[1]) if '.' in name]",
 }

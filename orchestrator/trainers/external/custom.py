@@ -36,8 +36,8 @@ from orchestrator.records import (
     RunFolder,
     Text,
     as_items,
-    load,
 )
+from orchestrator.results import experiment_file
 from orchestrator.trainers import instrumented
 from orchestrator.trainers.external import log_search
 from orchestrator.trainers.trainer import Trainer
@@ -77,8 +77,8 @@ class Custom(Trainer):
         return filled(experiment, run_dir=run_dir, at_launch={name: f"{{{name}}}" for name in LEFT_FOR_LAUNCH})
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
-        experiment = load(Experiment, reading.read_bytes(RunFolder(run_dir).experiment, limit=reading.RECORD_BYTES))
-        return [] if experiment.custom is None else read_metrics(experiment.custom, run_dir)
+        custom = experiment_file.of_run(run_dir).custom
+        return [] if custom is None else read_metrics(custom, run_dir)
 
 
 def placeholders(command: Iterable[str]) -> set[str]:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
-from orchestrator.records import Caveat, CaveatKind, Experiment, Measurement, Reason, RunFolder, StepSource, Text, load
+from orchestrator.records import Caveat, CaveatKind, Experiment, Measurement, Reason, RunFolder, StepSource, Text
 from orchestrator.records.run_folder import OUTPUT, path_text
+from orchestrator.results import experiment_file
 from orchestrator.trainers import argument_names, instrumented
 from orchestrator.trainers.trainer import StepReader, Trainer
 
@@ -57,7 +58,7 @@ class LitGpt(Trainer):
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
         """Return the training time, and the mean of the losses at the ends of the steps."""
-        experiment = load(Experiment, reading.read_bytes(RunFolder(run_dir).experiment, limit=reading.RECORD_BYTES))
+        experiment = experiment_file.of_run(run_dir)
         rows, per_step = _rows(run_dir), _micro_batches(experiment)
         losses = [row["loss"] for row in rows[per_step - 1 :: per_step] if "loss" in row] if per_step else []
         values = {
