@@ -22,7 +22,7 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
     if kept := _kept_record(job):
         return kept
     claim = read_claim(job.run_dir)
-    started_at = claim.claimed_at if claim else _modified(job.run_dir)
+    started_at = claim.claimed_at if claim else _modified(job.run_dir, otherwise=time.time())
     tail = redact(_own_log(job.folder))
     begun = "the process of the run left no record" if job.folder.owner.exists() else "the run had not begun"
     interrupted = allocation_end.cause(claim, job.folder.results) or f"the benchmark was interrupted, and {begun}"
@@ -62,24 +62,25 @@ def _length_s(folder: RunFolder, started_at: float) -> float:
     the last change. Other files in the folder may be somebody's notes. If the clock of the run's host was wrong, only the dates
     of the run's files count: one clock made them.
     """
-    now = time.time()
+    now, claimed_at = time.time(), _modified(folder.claim, otherwise=started_at)
     files = (folder.heartbeat, folder.owner, folder.claim, folder.run_one_log, folder.stdout, folder.stderr)
     changes: list[float] = []
     for path in (*files, *folder.all_steps().values()):
         with suppress(OSError):
             changes.append(path.stat().st_mtime)
     # The clock of the file server, which dates the files, may be ahead.
-    last = max((change for change in changes if change <= now + SILENT_AFTER_S), default=now)
+    latest = max(now, now + claimed_at - started_at) + SILENT_AFTER_S
+    last = max((change for change in changes if change <= latest), default=now)
     length_s = (last if now - last > 2 * HEARTBEAT_S else now) - started_at
-    by_files_s = last - _modified(folder.claim)
+    by_files_s = last - claimed_at
     return length_s if abs(length_s - by_files_s) <= 2 * HEARTBEAT_S else by_files_s
 
 
-def _modified(path: Path) -> float:
+def _modified(path: Path, *, otherwise: float) -> float:
     try:
         return path.stat().st_mtime
     except OSError:  # the run's command removed it
-        return time.time()
+        return otherwise
 
 
 def _own_log(folder: RunFolder) -> str:

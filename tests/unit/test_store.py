@@ -376,7 +376,7 @@ def test_a_lost_run_took_the_time_until_its_last_change_and_not_until_the_next_c
     assert unfinished_record(job).wall_s == pytest.approx(expected, abs=2.0)
 
 
-@pytest.mark.parametrize("ahead", [0.0, 40.0])
+@pytest.mark.parametrize("ahead", [0.0, 40.0, 400.0, 86_400.0])
 def test_the_clock_of_a_file_server_may_be_ahead_of_a_lost_run(store, ahead):
     """The newest files were left out, so a run of hours had taken seconds, and no budget counted it."""
     job = store.job(experiment().id, repeat=1, attempt=1)
@@ -387,7 +387,17 @@ def test_the_clock_of_a_file_server_may_be_ahead_of_a_lost_run(store, ahead):
     for name, at in (("job.json", began), ("owner.json", began), ("heartbeat", time.time() - 5)):
         (job.run_dir / name).touch()
         os.utime(job.run_dir / name, (at + ahead, at + ahead))
-    assert unfinished_record(job).wall_s == pytest.approx(18_000, abs=2.0)
+    assert unfinished_record(job).wall_s == pytest.approx(18_000, abs=6.0)
+
+
+def test_a_lost_run_without_its_claim_is_as_old_as_its_folder(store: Store) -> None:
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    claims.claim(job, executor="test")
+    job.folder.claim.unlink()
+    job.folder.heartbeat.touch()
+    for path, ago in ((job.folder.heartbeat, 400.0), (job.run_dir, 900.0)):
+        os.utime(path, (time.time() - ago, time.time() - ago))
+    assert unfinished_record(job).wall_s == pytest.approx(500.0, abs=2.0)
 
 
 @pytest.mark.parametrize("wrong_by", [-86_400.0, 86_400.0])
