@@ -27,12 +27,12 @@ FIRST_READING_S = 20.0
 
 def number_of_nodes(run_dir: Path) -> int:
     """Return the number of nodes of the run in this folder. On other nodes than the first one, watchers run the monitors."""
+    from orchestrator.results import experiment_file
+
     try:
-        content = reading.read_json(RunFolder(run_dir).experiment, limit=reading.RECORD_BYTES)
+        return experiment_file.of_run(run_dir).num_nodes
     except (OSError, ValueError, IndexError):
         return 1
-    nodes = content.get("num_nodes") if isinstance(content, dict) else None
-    return nodes if isinstance(nodes, int) else 1
 
 
 def on_all_nodes(run_dir: Path, name: str) -> dict[str, Path]:

@@ -269,9 +269,13 @@ def watched(root: Path, *nodes: str, unwatched: str = "") -> Path:
     return run_dir
 
 
-def test_the_gpus_of_all_nodes_count(tmp_path: Path) -> None:
-    """Node b comes first in the alphabet, but its number is 1."""
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_the_gpus_of_all_nodes_count(tmp_path: Path, is_gone: bool) -> None:
+    """Node b comes first in the alphabet, but its number is 1. The file `experiment.json` may be gone at the run's end."""
     run_dir = watched(tmp_path, "c", "b")
+    if is_gone:
+        experiment_file.of_run(run_dir)  # as `run-one` does before the training
+        RunFolder(run_dir).experiment.unlink()
     numbers = {
         one.name: one.value for name in ("nvml", "nvidia_smi") for one in monitors.get(name).measurements(run_dir)
     }
