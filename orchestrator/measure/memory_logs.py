@@ -1,7 +1,7 @@
 """GPU memory from two kinds of log: the Trainer's memory metrics, and readings of `nvidia-smi`.
 
 The monitors write these logs. Results folders of the reference system contain the same two kinds of log. The functions turn a log's
-content into numbers; nothing is sampled here.
+content into numbers, and mask secrets in it; nothing is sampled here.
 """
 
 from __future__ import annotations

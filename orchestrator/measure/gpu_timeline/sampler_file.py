@@ -136,11 +136,11 @@ def _readings(lines: Iterable[str]) -> Iterator[tuple[int, str, float, str]]:
         try:
             moment, place, what, value = line.split(",", 3)
             finite = math.isfinite(float(moment)) and (what in _TEXTS or math.isfinite(float(value)))
-            reading = int(place), what, float(moment), value
+            found = int(place), what, float(moment), value
         except ValueError:
             continue
         if finite:
-            yield reading
+            yield found
 
 
 def _cost(lines: Sequence[str]) -> dict[str, Any]:
