@@ -96,6 +96,17 @@ def test_a_suite_with_a_failed_or_missing_test_fails_though_a_plugin_says_0(
     assert cause(record).startswith(f"test_failed: {why}")
 
 
+def test_what_a_suite_prints_is_not_pytest_s_verdict(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import atexit\n"
+        "def pytest_report_header(config): return '!!! experimental build !!!'\n"
+        "for said in ('200 requests, 0 failed in 1.9s', '3 requests, 1 failed in 1.9s', '5 passed, 0 failed in 2.0s'):\n"
+        "    atexit.register(print, said)\n"
+    )
+    _, record = carried_out(tmp_path, suite(tmp_path, "def test_a(benchmark): benchmark(len, 'a')\n"))
+    assert record.status is Status.OK, record.cause
+
+
 def test_a_suite_with_another_clock_fails(tmp_path: Path) -> None:
     text = "import time\ndef test_a(benchmark): benchmark(time.sleep, 0.002)\n"
     _, record = carried_out(tmp_path, suite(tmp_path, text, benchmark_timer="time.process_time"))

@@ -54,10 +54,12 @@ _ENDED_WELL = (0, 5)  # pytest ends with exit code 5 if it collected no test
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (?P<test>\S.*?)(?: - (?P<error>.*))?$", re.MULTILINE)
 _ERROR_LINE = re.compile(r"^E   +(\S.*)$", re.MULTILINE)
 _USAGE = re.compile(r"^(?:ERROR|.*pytest: error): (?!usage: )(?P<error>\S.*)$", re.MULTILINE)
-_STOPPED = re.compile(r"^!+ (\S.*) !+$", re.MULTILINE)  # pytest.exit(), Ctrl-C or --maxfail
+# pytest.exit(), Ctrl-C or --maxfail. Pytest fills the line; a suite may print a shorter one.
+_STOPPED = re.compile(r"^(?=.{79})!+ (\S.*) !+$", re.MULTILINE)
 _SUMMARY = " short test summary info ="
-_LAST_LINE = re.compile(r"^(?:=+ )?((?:no tests|\d+ \w+).* in [\d.]+s)", re.MULTILINE)
-_NOT_PASSED = re.compile(r"\b\d+ (?:failed|errors?)\b")
+_COUNT = r"\d+ (?:subtests )?(?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?|rerun)"
+_LAST_LINE = re.compile(rf"^(?:=+ )?((?:no tests \w+|{_COUNT}(?:, {_COUNT})*) in [\d.]+s)", re.MULTILINE)
+_NOT_PASSED = re.compile(r"\b[1-9]\d* (?:subtests )?(?:failed|errors?)\b")
 
 
 class PytestBenchmark(Trainer):
