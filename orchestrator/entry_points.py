@@ -11,6 +11,7 @@ the types that the interface says. `raised_by` names an installed plug whose cod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from functools import cache, wraps
 from inspect import getattr_static, isfunction
@@ -149,11 +150,16 @@ def _adapter(hint: Any) -> Any:
 def raised_by(error: BaseException) -> str | None:
     """Return a sentence about an error in the code of an installed plug: its last line there, the plug, and the error.
 
-    Return None if no plug was called. A plug's code is its package, because a plug may use other modules of its package.
+    Return None if no plug was called. A plug's code is its package, because a plug may use other modules of its package. A package
+    whose own files are damaged cannot be asked for plugs. The sentence names it, even if another library asked.
     """
     if isinstance(error, WrongAnswer):
         return str(error)
-    plugs = [*_plugs_by_module()]
+    if damaged := _damaged_package(error):
+        return damaged
+    plugs: list[tuple[str, str]] = []
+    with suppress(Exception):  # a package may have damaged files, and the error has another cause
+        plugs = [*_plugs_by_module()]
     called = [(frame.f_globals.get("__name__", ""), frame, line) for frame, line in walk_tb(error.__traceback__)]
     for name, frame, line in reversed(called):
         package = name.partition(".")[0]
@@ -165,6 +171,23 @@ def raised_by(error: BaseException) -> str | None:
             place = f"{frame.f_code.co_filename}:{line}"
             return (
                 f"{place}: {plug}, which is not part of Tunebench, raised {what}; correct it there, or use another plug"
+            )
+    return None
+
+
+def _damaged_package(error: BaseException) -> str | None:
+    """Return a sentence about the installed package whose files `importlib.metadata` could not read, or None."""
+    from importlib.metadata import Distribution
+
+    for frame, _ in walk_tb(error.__traceback__):
+        package = frame.f_locals.get("self")
+        if isinstance(package, Distribution):
+            name, folder = None, package.locate_file("")
+            with suppress(Exception):
+                name = package.metadata["Name"]
+            why = " ".join(f"{type(error).__name__}: {_text(error)}".split())[:_LONGEST]
+            return (
+                f"{folder}: the package {quoted(name or 'unknown')} there has damaged files ({why}); install it again"
             )
     return None
 

@@ -110,6 +110,21 @@ def test_only_the_numbers_of_a_monitor_with_a_wrong_number_are_lost(folder: Path
     )
 
 
+def test_a_package_with_damaged_files_is_named(tmp_path: Path) -> None:
+    """Such as after an interrupted installation. Here pydantic asks for its own plugs before Tunebench does."""
+    info = tmp_path / "cut_off-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: cut-off\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[console_scripts]\na = a:main\nb")
+    (tmp_path / "s.yaml").write_text("scenarios:\n- {name: x, trainer: unknown, device: cpu}\n")
+    planned = tunebench(tmp_path, "plan", "s.yaml", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert planned.code == 2 and planned.err.count("\n") == 1, planned.err
+    assert planned.err.startswith(f"error: {tmp_path}: the package 'cut-off' there has damaged files (TypeError: ")
+    assert planned.err.endswith("; install it again\n")
+    mistyped = tunebench(tmp_path, "doctor", "s.yaml", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert mistyped.code == 2 and mistyped.err.startswith("error: 's.yaml' is one argument too many")
+
+
 def test_a_run_is_not_planned(folder: Path) -> None:
     ran = tunebench(folder, "run", "s.yaml", PYTHONPATH=f"{folder}:{ROOT}", WHERE="problem")
     assert ran.code == 2 and ran.err.startswith("error: ") and "Traceback" not in ran.err
