@@ -19,6 +19,8 @@ from orchestrator.measure.metrics.metric import Metric, Where
 _SIGNED_UNITS = ("nats", "°C")
 _SIGNED = ("loss_difference", "device_residue_bytes")
 _CHANGE = "_delta"
+# Liquid nitrogen, the coldest cooling, has -196 °C. No device works at 1,000 °C.
+_COLDEST, _HOTTEST = -200.0, 1000.0
 # Shares of a whole. `core_wait_share` is different: it adds up threads that wait at the same time.
 _SHARES = ("mfu", "hfu", "forward_mfu", "backward_mfu", "gpu_utilization", "data_wait_share", "padding_share")
 _AT_MOST_ONE = (*_SHARES, "host_bound_share", "spike_share", "steal_share", "throttled_share")
@@ -85,6 +87,8 @@ def broken_limit(
     if metric.unit is None:
         # A count or a share of Tunebench; a metric of the user may have any value.
         return "cannot be below 0" if value < 0 and metric.name in METRICS else None
+    if metric.unit == "°C" and not _COLDEST <= value <= _HOTTEST:
+        return f"must be between {_COLDEST:g} and {_HOTTEST:g} °C"
     if metric.unit in _SIGNED_UNITS or metric.name in _SIGNED or metric.name.endswith(_CHANGE):
         return None
     if value < 0 or (value == 0 and not may_be_0 and _is_positive(metric)):
