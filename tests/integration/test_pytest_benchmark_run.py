@@ -84,6 +84,7 @@ def test_a_failing_test_fails_the_run_and_is_named(tmp_path: Path) -> None:
         ("assert benchmark(len, 'b') == 2", "", "bench.py::test_b: AssertionError: assert 1 == 2"),
         ("assert benchmark(len, 'b') == 2", "--no-summary", "pytest ended with 1 failed, 1 passed in "),
         ("pytest.exit('enough', 0)", "", "pytest stopped: _pytest.outcomes.Exit: enough"),
+        ("pytest.exit('enough\\nfor now', 0)", "", "pytest stopped: _pytest.outcomes.Exit: enough"),
     ],
 )
 def test_a_suite_with_a_failed_or_missing_test_fails_though_a_plugin_says_0(

@@ -54,8 +54,9 @@ _ENDED_WELL = (0, 5)  # pytest ends with exit code 5 if it collected no test
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (?P<test>\S.*?)(?: - (?P<error>.*))?$", re.MULTILINE)
 _ERROR_LINE = re.compile(r"^E   +(\S.*)$", re.MULTILINE)
 _USAGE = re.compile(r"^(?:ERROR|.*pytest: error): (?!usage: )(?P<error>\S.*)$", re.MULTILINE)
-# pytest.exit(), Ctrl-C or --maxfail. Pytest fills the line; a suite may print a shorter one.
-_STOPPED = re.compile(r"^(?=.{79})!+ (\S.*) !+$", re.MULTILINE)
+# Why pytest stopped. Pytest fills the line, unless the reason has several lines; a suite may print a short one of its own.
+_WORDS_OF_PYTEST = r"_pytest\.outcomes\.Exit|KeyboardInterrupt|Interrupted|stopping after"
+_STOPPED = re.compile(rf"^(?=!+ (?:{_WORDS_OF_PYTEST})|(?=.{{79}})!+ \S.* !+$)!+ (\S.*?)(?: !+)?$", re.MULTILINE)
 _SUMMARY = " short test summary info ="
 _COUNT = r"\d+ (?:subtests )?(?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?|rerun)"
 _LAST_LINE = re.compile(rf"^(?:=+ )?((?:no tests \w+|{_COUNT}(?:, {_COUNT})*) in [\d.]+s)", re.MULTILINE)
