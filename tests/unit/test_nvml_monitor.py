@@ -436,6 +436,11 @@ def test_a_peak_above_the_memory_of_the_gpu_is_missing_with_its_reason(tmp_path:
         ({"power": 0}, "mean_power_w", "mean_power_w is 0, and must be above 0, because"),
         ({"power": -5}, "mean_power_w", "mean_power_w is -5, and "),
         ({"utilization": 1.4}, "gpu_utilization", "gpu_utilization is 1.4, and must be at most 1"),
+        (
+            {"sm_clock": 0},
+            "sm_clock_mhz",
+            "sm_clock_mhz is 0, and must be above 0, because a GPU that works has a clock",
+        ),
         ({"sm_clock": -1}, "sm_clock_mhz", "sm_clock_mhz is -1, and cannot be below 0"),
     ],
 )

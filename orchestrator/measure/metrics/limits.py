@@ -143,6 +143,8 @@ def broken_by_reading(metric: Metric, value: float, *, wall_s: float | None, gpu
     """
     if metric.name in _NEVER_0 and value == 0:
         return "must be above 0, because a GPU uses energy all the time"
+    if metric.name == "sm_clock_mhz" and value == 0:
+        return "must be above 0, because a GPU that works has a clock"
     if gpu_bytes is not None and metric.name in _ON_ONE_GPU and value * _BYTES[metric.unit or ""] > gpu_bytes:
         return f"must be at most the {gpu_bytes / 2**30:.4g} GiB of the GPU"
     return broken_limit(metric, value, wall_s=wall_s, may_be_0=metric.name not in _NEVER_0)
