@@ -176,9 +176,11 @@ def raised_by(error: BaseException) -> str | None:
 
 
 def _damaged_package(error: BaseException) -> str | None:
-    """Return a sentence about the installed package whose files `importlib.metadata` could not read, or None."""
+    """Return a sentence about the installed package whose files `importlib.metadata` could not interpret, or None."""
     from importlib.metadata import Distribution
 
+    if isinstance(error, (OSError, MemoryError)):  # such as too many open files: the package may be right
+        return None
     for frame, _ in walk_tb(error.__traceback__):
         package = frame.f_locals.get("self")
         if isinstance(package, Distribution):

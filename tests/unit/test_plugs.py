@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,28 @@ def test_a_disk_that_refuses_chmod_is_no_reason_to_fail(tmp_path: Path) -> None:
         run_files.write(Command(argv=("x",), env={}, cwd=tmp_path), RunFolder(tmp_path))
     finally:
         name.write_text(before)
+
+
+class _Package(metadata.Distribution):
+    """A package whose files give an error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def read_text(self, filename: str) -> str:
+        raise self.error
+
+    def locate_file(self, path: object) -> Path:
+        return Path("/packages")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_damage"), [(ValueError("x"), True), (OSError(24, "x"), False), (MemoryError(), False)]
+)
+def test_only_files_that_were_read_are_damaged(error: Exception, is_damage: bool) -> None:
+    with pytest.raises(type(error)) as raised:
+        _ = _Package(error).entry_points
+    assert (entry_points.raised_by(raised.value) is not None) == is_damage
 
 
 def test_one_of_ours_cannot_be_replaced() -> None:
